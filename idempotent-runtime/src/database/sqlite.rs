@@ -1,0 +1,331 @@
+//! SQLite: BEGIN IMMEDIATE, and commit and rollback hooks as the proof that the transaction is the claim's own.
+//!
+//! The proof: while a handler runs, the commit hook vetoes every commit on its connection (a COMMIT that the body
+//! sends, or the autocommit of what it writes after its transaction was lost) and the rollback hook counts what was
+//! rolled back as a whole, automatic rollbacks included. So nothing but the handler's own end can commit.
+//! Measured against the alternative, a savepoint that has to be there at the end: 234 against 235 µs a message in
+//! memory, 260 against 264 in a WAL file; the savepoint vetoes nothing. Sources: <https://sqlite.org/c3ref/commit_hook.html>,
+//! <https://sqlite.org/lang_transaction.html> (automatic rollbacks).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use sqlx::sqlite::{SqliteConnection, SqliteError, SqliteTransactionManager};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Pool, Sqlite, SqliteTransaction};
+use sqlx_core::transaction::TransactionManager as _;
+
+use super::nested::Nested;
+use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName};
+use crate::{Database, Error, migrate};
+
+/// Takes the write lock at once. A deferred transaction that reads first would be refused the lock later
+/// with an error that no waiting can cure (`SQLITE_BUSY_SNAPSHOT`).
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// `julianday` works on every version, in UTC, with milliseconds; its value is the same during one statement.
+/// The conflict target makes the statement fail if the unique key is gone.
+const CLAIM: &str = "\
+INSERT INTO {table} (consumer, sender, key, expires_at)
+VALUES (?1, ?2, ?3, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) + ?4)
+ON CONFLICT (consumer, sender, key) DO NOTHING";
+
+const FIND: &str = "SELECT expires_at FROM {table} WHERE consumer = ?1 AND sender = ?2 AND key = ?3";
+
+const FORGET: &str = "DELETE FROM {table} WHERE consumer = ?1 AND sender = ?2 AND key = ?3";
+
+const MIGRATIONS: &[migrate::Step] = &[migrate::Step {
+    version: 1,
+    name: "processed_messages",
+    sql: include_str!("../../migrations/sqlite/0001_processed_messages.sql"),
+}];
+
+impl Database for Sqlite {}
+
+#[expect(private_interfaces, reason = "sealed: see the trait")]
+impl Operations for Sqlite {
+    type Watch = Watch;
+
+    /// sqlx's worker thread finishes the request, and undoes a BEGIN whose future is gone.
+    const SURVIVES_CANCELLATION: bool = true;
+
+    fn default_statements() -> &'static Statements {
+        static DEFAULT: LazyLock<Statements> = LazyLock::new(|| Sqlite::statements(&TableName::default()));
+        &DEFAULT
+    }
+
+    fn statements(table: &TableName) -> Statements {
+        Statements::new(table, '"', CLAIM, FIND, FORGET)
+    }
+
+    async fn begin<'c>(
+        connection: &'c mut SqliteConnection,
+        claim: Option<NewClaim<'_>>,
+    ) -> Result<Begun<'c, Sqlite>, sqlx::Error> {
+        if connection.is_in_transaction() {
+            // A bare connection in a transaction is joined, so in a pool's connection somebody has lost one.
+            Self::restore(connection, Progress::Open).await?;
+        }
+        let watch = Watch::set(connection).await?;
+        let transaction = connection.begin_with(BEGIN).await?;
+        watch.claim(transaction, claim).await
+    }
+
+    async fn join<'c>(
+        connection: &'c mut SqliteConnection,
+        claim: Option<NewClaim<'_>>,
+    ) -> Result<Begun<'c, Sqlite>, sqlx::Error> {
+        let watch = Watch::set(connection).await?;
+        // sqlx's worker undoes a begin whose future is gone, and the dropped transaction value then queues a second
+        // rollback, which hits the caller's transaction. Waiting for the worker, which needs no runtime, avoids both.
+        let transaction = Nested::begin(connection, |begin| drop(pollster::block_on(begin))).await?;
+        watch.claim(transaction, claim).await
+    }
+
+    async fn claim(connection: &mut SqliteConnection, claim: NewClaim<'_>) -> Result<bool, sqlx::Error> {
+        let NewClaim { statements, identity, retention } = claim;
+        let claimed = sqlx::query(statements.claim.clone())
+            .bind(&*identity.consumer)
+            .bind(&*identity.sender)
+            .bind(&*identity.key)
+            .bind(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2)) // at most a hundred years
+            .execute(connection)
+            .await?;
+        Ok(claimed.rows_affected() > 0)
+    }
+
+    async fn commit(
+        transaction: SqliteTransaction<'_>,
+        watch: Watch,
+        _claim: Option<NewClaim<'_>>,
+    ) -> Result<(), Failed> {
+        if watch.is_lost() {
+            return Err(watch.give_up(transaction).await);
+        }
+        let commits = watch.allow_commit();
+        transaction.commit().await.map_err(Failed::AtEnd)?;
+        // sqlx answers `Ok` without a COMMIT where its count of open transactions is off.
+        if watch.has_committed(commits) { Ok(()) } else { Err(Failed::Lost { kept: false }) }
+    }
+
+    async fn rollback(
+        transaction: SqliteTransaction<'_>,
+        watch: Watch,
+        _claim: Option<NewClaim<'_>>,
+    ) -> Result<(), Failed> {
+        if watch.is_lost() {
+            return Err(watch.give_up(transaction).await);
+        }
+        transaction.rollback().await.map_err(Failed::AtEnd)
+    }
+
+    async fn commit_own(mut transaction: SqliteTransaction<'_>) -> Result<(), Failed> {
+        // In a live transaction BEGIN fails. If it succeeds, the transaction was lost (a full disk, an I/O error).
+        if transaction.execute("BEGIN").await.is_ok() {
+            let _ = transaction.rollback().await;
+            return Err(Failed::Lost { kept: false });
+        }
+        transaction.commit().await.map_err(Failed::AtEnd)
+    }
+
+    fn is_tainted(progress: Progress) -> bool {
+        // sqlx's ROLLBACK of a transaction that was lost fails, and leaves its count of open ones too high.
+        matches!(progress, Progress::Beginning | Progress::Open)
+    }
+
+    async fn restore(connection: &mut SqliteConnection, _progress: Progress) -> Result<(), sqlx::Error> {
+        connection.ping().await?; // waits for the ROLLBACK that dropping the transaction has queued
+        if connection.is_in_transaction() {
+            rebuild(connection, "BEGIN").await?;
+        }
+        unwind(connection, 0).await
+    }
+
+    async fn migrate(pool: &Pool<Sqlite>, table: &TableName) -> Result<(), Error> {
+        // The write lock keeps other instances out until all steps are committed together.
+        let mut transaction = pool.begin_with(BEGIN).await?;
+        migrate::run(&mut *transaction, table, '"', MIGRATIONS).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    async fn find(
+        pool: &Pool<Sqlite>,
+        statements: &Statements,
+        [consumer, sender, key]: [&str; 3],
+    ) -> Result<Option<i64>, sqlx::Error> {
+        sqlx::query_scalar(statements.find.clone()).bind(consumer).bind(sender).bind(key).fetch_optional(pool).await
+    }
+
+    async fn forget(
+        pool: &Pool<Sqlite>,
+        statements: &Statements,
+        [consumer, sender, key]: [&str; 3],
+    ) -> Result<bool, sqlx::Error> {
+        let forget = sqlx::query(statements.forget.clone()).bind(consumer).bind(sender).bind(key);
+        Ok(forget.execute(pool).await?.rows_affected() > 0)
+    }
+}
+
+// Result codes: https://sqlite.org/rescode.html
+const SQLITE_ERROR: i32 = 1;
+const SQLITE_BUSY: i32 = 5;
+const SQLITE_LOCKED: i32 = 6;
+const SQLITE_TOOBIG: i32 = 18;
+const SQLITE_CONSTRAINT: i32 = 19;
+const SQLITE_MISMATCH: i32 = 20;
+
+pub(super) fn failure(error: &SqliteError) -> Failure {
+    // The primary code is the low byte of the extended one that sqlx reports.
+    let code = sqlx::error::DatabaseError::code(error).and_then(|code| code.parse::<i32>().ok());
+    match code.map(|code| code & 0xFF) {
+        // "No such table", "no such column" and "no such unique key" differ by text alone.
+        Some(SQLITE_ERROR) => Failure::Schema,
+        Some(SQLITE_BUSY | SQLITE_LOCKED) => Failure::Transient,
+        Some(SQLITE_TOOBIG | SQLITE_CONSTRAINT | SQLITE_MISMATCH) => Failure::Data,
+        _ => Failure::Other,
+    }
+}
+
+/// Rolls back what sqlx counts above `depth`. The count is the worker's: it is right once a request was awaited.
+async fn unwind(connection: &mut SqliteConnection, depth: usize) -> Result<(), sqlx::Error> {
+    while SqliteTransactionManager::get_transaction_depth(connection) > depth {
+        SqliteTransactionManager::rollback(connection).await?;
+    }
+    Ok(())
+}
+
+/// Begins anew what sqlx still counts as open. After a rollback that SQLite or the body did, sqlx's own
+/// ROLLBACK would fail and its count stay too high for ever.
+async fn rebuild(connection: &mut SqliteConnection, begin: &'static str) -> Result<(), sqlx::Error> {
+    let _ = connection.execute("ROLLBACK").await; // of what stands in the lost transaction's place; fails where nothing does
+    connection.execute(begin).await?;
+    for level in 1..SqliteTransactionManager::get_transaction_depth(connection) {
+        connection.execute(AssertSqlSafe(format!("SAVEPOINT _sqlx_savepoint_{level}"))).await?;
+    }
+    Ok(())
+}
+
+/// What the hooks of one connection know.
+#[derive(Debug, Default)]
+struct Hooks {
+    /// Handlers that are running on this connection, one inside the other.
+    running: AtomicUsize,
+    /// Transactions that were rolled back as a whole.
+    rollbacks: AtomicU64,
+    /// Commits that were let pass. BEGIN IMMEDIATE makes every one of a handler ask, whatever the body wrote.
+    commits: AtomicU64,
+    /// The running handler is at its end and commits.
+    committing: AtomicBool,
+    /// A joined handler has found the caller's transaction gone: what stands in its place must not commit.
+    doomed: AtomicBool,
+}
+
+impl Hooks {
+    /// The hooks of this connection, set unless they already are.
+    async fn of(connection: &mut SqliteConnection) -> Result<Arc<Self>, sqlx::Error> {
+        // A connection's hooks live as long as their closures, which hold the `Arc`: a dead `Weak` means that
+        // the connection is closed or that somebody else has set hooks since.
+        static ALL: LazyLock<Mutex<HashMap<usize, Weak<Hooks>>>> = LazyLock::new(Mutex::default);
+
+        let mut handle = connection.lock_handle().await?;
+        let address = handle.as_raw_handle().addr().get();
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hooks) = all.get(&address).and_then(Weak::upgrade) {
+            return Ok(hooks);
+        }
+        let hooks = Arc::new(Self::default());
+        let (at_commit, at_rollback) = (Arc::clone(&hooks), Arc::clone(&hooks));
+        handle.set_commit_hook(move || at_commit.may_commit());
+        handle.set_rollback_hook(move || at_rollback.rolled_back());
+        all.retain(|_, hooks| hooks.strong_count() > 0);
+        all.insert(address, Arc::downgrade(&hooks));
+        Ok(hooks)
+    }
+
+    fn may_commit(&self) -> bool {
+        let running = self.running.load(Ordering::Acquire);
+        let may = !self.doomed.load(Ordering::Acquire) && (running == 0 || self.committing.load(Ordering::Acquire));
+        self.commits.fetch_add(u64::from(may), Ordering::AcqRel);
+        may
+    }
+
+    fn rolled_back(&self) {
+        self.rollbacks.fetch_add(1, Ordering::AcqRel);
+        self.doomed.store(false, Ordering::Release);
+    }
+}
+
+/// One handler's view of its connection's hooks.
+#[derive(Debug)]
+pub struct Watch {
+    hooks: Arc<Hooks>,
+    rollbacks: u64,
+    depth: usize,
+}
+
+impl Watch {
+    async fn set(connection: &mut SqliteConnection) -> Result<Self, sqlx::Error> {
+        let hooks = Hooks::of(connection).await?;
+        hooks.running.fetch_add(1, Ordering::AcqRel);
+        Ok(Self { hooks, rollbacks: 0, depth: 0 })
+    }
+
+    /// Claims the message in the transaction that has begun; from here on its loss is seen.
+    async fn claim<'c>(
+        mut self,
+        mut transaction: SqliteTransaction<'c>,
+        claim: Option<NewClaim<'_>>,
+    ) -> Result<Begun<'c, Sqlite>, sqlx::Error> {
+        self.rollbacks = self.hooks.rollbacks.load(Ordering::Acquire);
+        self.depth = SqliteTransactionManager::get_transaction_depth(&transaction);
+        Ok(match claim {
+            // Dropping the transaction queues its rollback.
+            Some(claim) if !Sqlite::claim(&mut transaction, claim).await? => None,
+            _ => Some((transaction, self)),
+        })
+    }
+
+    fn is_lost(&self) -> bool {
+        self.hooks.rollbacks.load(Ordering::Acquire) != self.rollbacks
+    }
+
+    /// Lets the handler's own COMMIT pass, and says how many have passed before. A savepoint is released, not committed:
+    /// it needs no leave, and a handler may be running around it.
+    fn allow_commit(&self) -> u64 {
+        if self.depth == 1 {
+            self.hooks.committing.store(true, Ordering::Release);
+        }
+        self.hooks.commits.load(Ordering::Acquire)
+    }
+
+    fn has_committed(&self, before: u64) -> bool {
+        self.depth > 1 || self.hooks.commits.load(Ordering::Acquire) != before
+    }
+
+    /// Ends a transaction that SQLite or the body has rolled back. Nothing of it stays, whatever the body wrote since.
+    async fn give_up(self, mut transaction: SqliteTransaction<'_>) -> Failed {
+        let joined = self.depth > 1;
+        let end = async {
+            rebuild(&mut transaction, if joined { BEGIN } else { "BEGIN" }).await?;
+            unwind(&mut transaction, self.depth).await?;
+            transaction.rollback().await?;
+            // The caller's transaction is gone too. What it does next must not commit without what it did before: it
+            // now has a write transaction whose commit the hook refuses, and whose rollback succeeds.
+            self.hooks.doomed.store(joined, Ordering::Release);
+            Ok(())
+        };
+        match end.await {
+            Ok(()) => Failed::Lost { kept: false },
+            Err(error) => Failed::AtEnd(error),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.depth == 1 {
+            self.hooks.committing.store(false, Ordering::Release);
+        }
+        self.hooks.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,110 @@
+//! The claim table's name and the statements that name it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
+
+use crate::Error;
+
+/// `processed_messages`, or `schema.name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableName {
+    schema: Option<String>,
+    name: String,
+}
+
+impl TableName {
+    pub(crate) const DEFAULT: &str = "processed_messages";
+    /// What is appended to make the name of the table that records the migrations.
+    const MIGRATIONS: &str = "_migrations";
+    /// PostgreSQL's limit for an identifier is 63 bytes, MySQL's 64 characters.
+    const MAX_IDENTIFIER: usize = 63;
+
+    /// Only plain identifiers, so that a name can stand in SQL text on every database.
+    pub(crate) fn parse(name: &str) -> Result<Self, Error> {
+        let parts: Vec<&str> = name.split('.').collect();
+        let plain = |part: &&str| {
+            part.len() + Self::MIGRATIONS.len() <= Self::MAX_IDENTIFIER
+                && part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        match (parts.as_slice(), parts.iter().all(plain)) {
+            ([name], true) => Ok(Self { schema: None, name: (*name).to_owned() }),
+            ([schema, name], true) => Ok(Self { schema: Some((*schema).to_owned()), name: (*name).to_owned() }),
+            _ => Err(Error::Configuration(format!(
+                "`{name}` is no table name that works on every database: write `name` or `schema.name`, \
+                 each a letter or `_` followed by letters, digits and `_`, at most {} characters",
+                Self::MAX_IDENTIFIER - Self::MIGRATIONS.len()
+            ))),
+        }
+    }
+
+    /// In SQL, between the database's quotes, so that a keyword is a name like any other.
+    pub(crate) fn quoted(&self, quote: char) -> String {
+        self.quoted_with(quote, "")
+    }
+
+    /// The table beside it that records which migrations were applied.
+    pub(crate) fn migrations_quoted(&self, quote: char) -> String {
+        self.quoted_with(quote, Self::MIGRATIONS)
+    }
+
+    fn quoted_with(&self, quote: char, suffix: &str) -> String {
+        let name = &self.name;
+        match &self.schema {
+            Some(schema) => format!("{quote}{schema}{quote}.{quote}{name}{suffix}{quote}"),
+            None => format!("{quote}{name}{suffix}{quote}"),
+        }
+    }
+}
+
+impl Default for TableName {
+    fn default() -> Self {
+        Self { schema: None, name: Self::DEFAULT.to_owned() }
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.schema {
+            Some(schema) => write!(f, "{schema}.{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// The statements over one claim table. Cloning one is cheap, and its text is the key of sqlx's statement cache.
+#[derive(Clone, Debug)]
+pub(crate) struct Statements {
+    pub(crate) table: TableName,
+    pub(crate) claim: SqlStr,
+    pub(crate) find: SqlStr,
+    pub(crate) forget: SqlStr,
+}
+
+impl Statements {
+    /// Puts the table's name where the templates say `{table}`.
+    pub(crate) fn new(table: &TableName, quote: char, claim: &str, find: &str, forget: &str) -> Self {
+        let quoted = table.quoted(quote);
+        // Safe: a `TableName` holds nothing but plain identifiers.
+        let fill =
+            |template: &str| AssertSqlSafe(Arc::<str>::from(template.replace("{table}", &quoted))).into_sql_str();
+        Self { table: table.clone(), claim: fill(claim), find: fill(find), forget: fill(forget) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_and_never_escape_their_quotes() {
+        let table = TableName::parse("app.order").unwrap_or_default();
+        assert_eq!(table.quoted('"'), r#""app"."order""#);
+        assert_eq!(table.migrations_quoted('`'), "`app`.`order_migrations`");
+        for bad in ["", ".", "a.", ".a", "a.b.c", "a\"b", "a b", "1a", "ä", &"a".repeat(64)] {
+            assert!(TableName::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

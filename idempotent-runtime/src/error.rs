@@ -1,0 +1,293 @@
+//! What can go wrong, and what to do about it.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::database::{self, Failure};
+use crate::outcome::Identity;
+
+/// Why a message was not processed. Returned inside the handler's own error type; [`Error::find`] finds it there.
+///
+/// Every variant means: do not acknowledge the message. [`Error::disposition`] says what to do instead.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A part of the key or of the sender was absent, empty or blank. No SQL was run.
+    ///
+    /// Park the message: without an id its duplicates cannot be told from it. If such messages are
+    /// expected and harmless twice, `missing = "process"` runs them without a claim.
+    #[error(
+        "consumer `{consumer}`: the key part `{part}` is absent, empty or blank, so a duplicate of this message could not be recognised; \
+         park the message, or declare `missing = \"process\"` if it may run twice"
+    )]
+    #[non_exhaustive]
+    MissingKey {
+        /// The handler's consumer; empty where a [`Key`](crate::Key) was built by hand.
+        consumer: &'static str,
+        /// The placeholder as the template has it.
+        part: &'static str,
+    },
+
+    /// Another delivery of the same message was still being processed when the wait was over.
+    ///
+    /// Redeliver: whatever the rival's end, the next delivery finds out.
+    #[error("{0} is being processed by another delivery; redeliver it later")]
+    InProgress(InProgress),
+
+    /// Two handlers of this program have one consumer name, so each would take the other's messages for duplicates.
+    ///
+    /// Nothing was run. Give one of them a name with `consumer = "…"`.
+    #[error(
+        "the consumer name `{consumer}` belongs to two handlers, {first} and {second}: each would take the other's messages for duplicates; \
+         give one of them its own name with `consumer = \"…\"`"
+    )]
+    #[non_exhaustive]
+    ConsumerCollision {
+        /// The name that both have.
+        consumer: &'static str,
+        /// Function, file and line of the one handler.
+        first: String,
+        /// Function, file and line of the other.
+        second: String,
+    },
+
+    /// The claim table is missing, or it is not the one that this version works with.
+    #[error(
+        "the table `{table}` is missing or not of this version; run `idempotent_runtime::migrate(&pool).await?` \
+         (or `store.migrate().await?` for a table with another name) once at start-up or deployment"
+    )]
+    #[non_exhaustive]
+    NotMigrated {
+        /// The table's name.
+        table: String,
+        /// What the database said.
+        #[source]
+        source: sqlx::Error,
+    },
+
+    /// The transaction that held the claim was no longer alive when the body returned: the body swallowed
+    /// the error of a statement, lost a deadlock, or sent COMMIT, ROLLBACK or a statement that commits by itself.
+    #[error("{0}")]
+    TransactionLost(TransactionLost),
+
+    /// COMMIT was sent and its reply was lost, so claim and effect are both there or both not there.
+    ///
+    /// Redeliver: the next delivery is either a duplicate or does the work.
+    #[error("the outcome of the commit is unknown: {0}; redelivering the message settles it")]
+    CommitUnknown(#[source] sqlx::Error),
+
+    /// A name, a duration or an option that cannot be used; the text says what to write instead.
+    #[error("{0}")]
+    Configuration(String),
+
+    /// The migrations of the claim table could not be applied.
+    #[error("the migrations of the claim table failed: {0}")]
+    Migrate(#[source] Box<sqlx::migrate::MigrateError>),
+
+    /// Any other error of the database, as sqlx gave it.
+    #[error(transparent)]
+    Database(sqlx::Error),
+}
+
+/// A rival holds the claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InProgress(pub(crate) Identity);
+
+impl fmt::Display for InProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How the transaction of a claim was lost. See [`Error::TransactionLost`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionLost {
+    pub(crate) claim: Option<Identity>,
+    pub(crate) kept: bool,
+}
+
+impl TransactionLost {
+    /// Whether the claim was committed early and stays, so that a redelivery would be taken for a duplicate
+    /// although the work may be half done. If not, everything was rolled back and a redelivery runs.
+    #[must_use]
+    pub const fn claim_kept(&self) -> bool {
+        self.kept
+    }
+}
+
+impl fmt::Display for TransactionLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the transaction that held the claim ")?;
+        if let Some(claim) = &self.claim {
+            write!(f, "of {claim} ")?;
+        }
+        if self.kept {
+            f.write_str(
+                "was committed before the body returned (a COMMIT or a statement that commits by itself), so the claim stays \
+                 although the work may be half done: check the effect by hand, then `forget` the claim to run it again",
+            )
+        } else {
+            f.write_str(
+                "was rolled back before the body returned (a swallowed error, a deadlock, or a COMMIT or ROLLBACK sent by the body); \
+                 nothing of it stays, redelivering the message runs it again",
+            )
+        }
+    }
+}
+
+/// What to do with a message that was not processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Disposition {
+    /// Let it be delivered again, after a pause.
+    Retry,
+    /// Park it where a person will look: delivering it again would fail again.
+    DeadLetter,
+}
+
+impl Error {
+    /// Whether running the same message again may succeed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::InProgress(_) | Self::CommitUnknown(_) => true,
+            Self::TransactionLost(lost) => !lost.kept,
+            Self::Database(error) => database::failure(error) == Failure::Transient,
+            Self::MissingKey { .. }
+            | Self::ConsumerCollision { .. }
+            | Self::NotMigrated { .. }
+            | Self::Configuration(_)
+            | Self::Migrate(_) => false,
+        }
+    }
+
+    /// Whether to let the message be delivered again or to park it.
+    ///
+    /// Parked is what the message itself makes fail; what a deployment can repair (a missing table, two
+    /// handlers of one name, a permission) is retried, so that a wrong deployment parks no queue.
+    #[must_use]
+    pub fn disposition(&self) -> Disposition {
+        match self {
+            Self::MissingKey { .. } => Disposition::DeadLetter,
+            Self::TransactionLost(lost) if lost.kept => Disposition::DeadLetter,
+            Self::Database(error) if database::failure(error) == Failure::Data => Disposition::DeadLetter,
+            _ => Disposition::Retry,
+        }
+    }
+
+    /// The HTTP status that tells a webhook's sender the same: 400 (no usable key), 409 (in progress),
+    /// 503 (try again), 500.
+    #[must_use]
+    pub fn http_status(&self) -> u16 {
+        match self {
+            Self::MissingKey { .. } => 400,
+            Self::InProgress(_) => 409,
+            error if error.is_transient() => 503,
+            _ => 500,
+        }
+    }
+
+    /// Finds this library's error in another: itself, behind [`sqlx::Error`], or anywhere in the chain of sources.
+    ///
+    /// For `anyhow::Error` pass `error.as_ref()`.
+    ///
+    /// ```
+    /// use idempotent_runtime::{Disposition, Error};
+    ///
+    /// fn on_failure(error: &(dyn std::error::Error + 'static)) -> Disposition {
+    ///     Error::find(error).map_or(Disposition::Retry, Error::disposition)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn find<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<Self>() {
+                return Some(found);
+            }
+            next = match error.downcast_ref::<sqlx::Error>() {
+                // thiserror's `#[source]` of a box skips the box, so this is the same as `source()`; kept explicit
+                // because it is what `From<Error> for sqlx::Error` relies on.
+                Some(sqlx::Error::AnyDriverError(inner)) => Some(&**inner),
+                _ => error.source(),
+            };
+        }
+        None
+    }
+
+    pub(crate) fn missing_key(consumer: &'static str, part: &'static str) -> Self {
+        Self::MissingKey { consumer, part }
+    }
+
+    /// An error of COMMIT, or of what closes the transaction in the same request.
+    pub(crate) fn at_commit(error: sqlx::Error) -> Self {
+        if database::failure_at_commit(&error) == Failure::Unknown {
+            Self::CommitUnknown(error)
+        } else {
+            Self::Database(error)
+        }
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    /// An [`Error`] that had become a `sqlx::Error` is itself again.
+    fn from(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::AnyDriverError(inner) => match inner.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(inner) => Self::Database(sqlx::Error::AnyDriverError(inner)),
+            },
+            error => Self::Database(error),
+        }
+    }
+}
+
+impl From<Error> for sqlx::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Database(error) => error,
+            error => Self::AnyDriverError(Box::new(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing() -> Error {
+        Error::missing_key("billing.grant-credit", "event.id")
+    }
+
+    #[test]
+    fn find_looks_through_sqlx_boxes_and_sources() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("handler")]
+        struct Outer(#[source] sqlx::Error);
+
+        let outer = Outer(missing().into());
+        assert!(matches!(Error::find(&outer), Some(Error::MissingKey { .. })));
+        let boxed: Box<dyn StdError + Send + Sync> = Box::new(outer);
+        assert!(matches!(Error::find(&*boxed), Some(Error::MissingKey { .. })));
+        assert!(Error::find(&sqlx::Error::RowNotFound).is_none());
+    }
+
+    #[test]
+    fn a_round_trip_through_sqlx_error_keeps_the_error() {
+        assert!(matches!(Error::from(sqlx::Error::from(missing())), Error::MissingKey { .. }));
+        assert!(matches!(sqlx::Error::from(Error::Database(sqlx::Error::RowNotFound)), sqlx::Error::RowNotFound));
+    }
+
+    #[test]
+    fn what_a_deployment_can_repair_is_not_dead_lettered() {
+        let not_migrated = Error::NotMigrated { table: "t".into(), source: sqlx::Error::RowNotFound };
+        assert_eq!(not_migrated.disposition(), Disposition::Retry);
+        assert_eq!(missing().disposition(), Disposition::DeadLetter);
+        let kept = Error::TransactionLost(TransactionLost { claim: None, kept: true });
+        assert_eq!(
+            (kept.disposition(), kept.is_transient(), kept.http_status()),
+            (Disposition::DeadLetter, false, 500)
+        );
+        let gone = Error::TransactionLost(TransactionLost { claim: None, kept: false });
+        assert_eq!((gone.disposition(), gone.is_transient(), gone.http_status()), (Disposition::Retry, true, 503));
+    }
+}

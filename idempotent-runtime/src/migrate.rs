@@ -1,0 +1,52 @@
+//! Creates the claim table, and brings an older one up to date.
+
+use std::borrow::Cow;
+
+use sqlx::migrate::{Migrate, Migration, MigrationType, Migrator};
+use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _};
+
+use crate::database::TableName;
+use crate::{Database, Error};
+
+/// Creates the table `processed_messages`, or brings it up to date.
+///
+/// Run it at start-up or deployment; any number of instances may do so at the same moment. What was applied is
+/// recorded in `processed_messages_migrations`: the application's own `_sqlx_migrations` is not touched. A newer
+/// table than this version knows is accepted, so that versions can run side by side during a deployment.
+///
+/// For a table of another name use [`ClaimStore::migrate`](crate::ClaimStore::migrate).
+///
+/// # Errors
+///
+/// [`Error::Migrate`] where a migration fails or was changed since it was applied, [`Error::Database`] otherwise.
+pub async fn migrate<DB: Database>(pool: &Pool<DB>) -> Result<(), Error> {
+    DB::migrate(pool, &TableName::default()).await
+}
+
+/// One step, with `{table}` where the table's name goes.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) version: i64,
+    pub(crate) name: &'static str,
+    pub(crate) sql: &'static str,
+}
+
+/// Applies the steps that are missing. The caller holds a lock that keeps other instances out.
+pub(crate) async fn run<C: Migrate>(
+    connection: &mut C,
+    table: &TableName,
+    quote: char,
+    steps: &'static [Step],
+) -> Result<(), Error> {
+    let quoted = table.quoted(quote);
+    let migrations = steps.iter().map(|step| {
+        // Safe: a `TableName` holds nothing but plain identifiers.
+        let sql = AssertSqlSafe(step.sql.replace("{table}", &quoted)).into_sql_str();
+        Migration::new(step.version, Cow::Borrowed(step.name), MigrationType::Simple, sql, false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    migrator.dangerous_set_table_name(table.migrations_quoted(quote));
+    migrator.set_ignore_missing(true);
+    migrator.set_locking(false);
+    migrator.run_direct(None, connection, false).await.map_err(|error| Error::Migrate(Box::new(error)))
+}

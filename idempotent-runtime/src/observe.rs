@@ -1,0 +1,62 @@
+//! What is logged and counted.
+
+use crate::error::TransactionLost;
+use crate::outcome::Identity;
+
+/// A duplicate is acknowledged, logged at info, and counted per consumer and sender (G8).
+pub(crate) fn duplicate(identity: &Identity) {
+    tracing::info!(
+        consumer = &*identity.consumer,
+        sender = &*identity.sender,
+        key = &*identity.key,
+        "duplicate: an earlier delivery has done the work"
+    );
+    count(&identity.consumer, &identity.sender, "duplicate");
+}
+
+pub(crate) fn processed(identity: &Identity) {
+    count(&identity.consumer, &identity.sender, "processed");
+}
+
+pub(crate) fn unclaimed(consumer: &'static str) {
+    tracing::debug!(consumer, "processed without a claim: a part of the key is missing");
+    count(consumer, "", "unclaimed");
+}
+
+pub(crate) fn lost(lost: &TransactionLost) {
+    if lost.kept {
+        tracing::error!("{lost}");
+    } else {
+        tracing::warn!("{lost}");
+    }
+}
+
+#[cfg(feature = "metrics")]
+fn count(consumer: &str, sender: &str, outcome: &'static str) {
+    let labels = [("consumer", consumer.to_owned()), ("sender", sender_label(sender)), ("outcome", outcome.to_owned())];
+    metrics::counter!("idempotent_messages_total", &labels).increment(1);
+}
+
+#[cfg(not(feature = "metrics"))]
+const fn count(_consumer: &str, _sender: &str, _outcome: &'static str) {}
+
+/// Senders may come from messages, and every new label value costs the metrics system a time series for ever:
+/// the first hundred keep their names.
+#[cfg(feature = "metrics")]
+fn sender_label(sender: &str) -> String {
+    use std::collections::HashSet;
+    use std::sync::{Mutex, PoisonError};
+
+    const MOST: usize = 100;
+    static SEEN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen = seen.get_or_insert_default();
+    if !seen.contains(sender) {
+        if seen.len() >= MOST {
+            return "other".to_owned();
+        }
+        seen.insert(sender.to_owned());
+    }
+    sender.to_owned()
+}

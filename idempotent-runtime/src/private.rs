@@ -1,0 +1,63 @@
+//! What the macros' expansions name. Not public interface: it changes with the macros, of the same version.
+
+pub use core::option::Option::{self, None, Some};
+pub use core::result::Result::{self, Err, Ok};
+pub use core::{concat, convert::Into, file, line, module_path};
+
+pub use inventory;
+#[cfg(feature = "mysql")]
+pub use sqlx::MySql;
+#[cfg(feature = "postgres")]
+pub use sqlx::Postgres;
+#[cfg(feature = "sqlite")]
+pub use sqlx::Sqlite;
+
+pub use crate::catalog::{Missing, Registered, Spec, handler};
+pub use crate::key::{Template, Writer};
+
+/// The type of a handler's transaction parameter, so that an alias leads to its database.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no transaction that `#[idempotent]` can hand to a handler",
+    label = "expected `&mut PgTransaction<'_>`, `&mut MySqlTransaction<'_>` or `&mut SqliteTransaction<'_>`",
+    note = "an alias of one of these works with `#[tx]`; `idempotent-runtime` needs the feature of the database: `postgres`, `mysql` or `sqlite`"
+)]
+pub trait TransactionParam {
+    /// The database.
+    type Database: crate::Database;
+}
+
+impl<DB: crate::Database> TransactionParam for &mut sqlx::Transaction<'_, DB> {
+    type Database = DB;
+}
+
+#[cfg(feature = "postgres")]
+impl TransactionParam for &mut sqlx::PgConnection {
+    type Database = sqlx::Postgres;
+}
+
+#[cfg(feature = "mysql")]
+impl TransactionParam for &mut sqlx::MySqlConnection {
+    type Database = sqlx::MySql;
+}
+
+#[cfg(feature = "sqlite")]
+impl TransactionParam for &mut sqlx::SqliteConnection {
+    type Database = sqlx::Sqlite;
+}
+
+/// The type that a handler returns, so that an alias leads to its `Ok` and `Err`.
+#[diagnostic::on_unimplemented(
+    message = "an `#[idempotent]` handler returns a `Result`, not `{Self}`",
+    label = "expected `Result<T, E>` or an alias of it"
+)]
+pub trait HandlerResult {
+    /// The value.
+    type Ok;
+    /// The error.
+    type Err;
+}
+
+impl<T, E> HandlerResult for Result<T, E> {
+    type Ok = T;
+    type Err = E;
+}

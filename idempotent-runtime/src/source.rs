@@ -1,0 +1,82 @@
+//! Where a handler's transaction comes from.
+
+use std::fmt;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{Pool, Transaction};
+
+use crate::database::Statements;
+use crate::{ClaimStore, Database};
+
+/// Where a handler's transaction comes from: a pool, a [`ClaimStore`], the caller's transaction, or a connection.
+///
+/// A handler takes `impl Into<Source<'_, DB>>`, so the caller passes the thing itself:
+///
+/// | passed | what the handler does |
+/// |---|---|
+/// | `&Pool<DB>`, `&ClaimStore<DB>` | takes a connection from the pool, and begins and commits a transaction |
+/// | `&mut Transaction<'_, DB>`, or a connection in a transaction | joins it behind a savepoint: `Err` undoes the handler alone, and `Processed` holds once the caller commits, best with [`commit`](crate::commit()) |
+/// | `&mut DB::Connection` or `&mut PoolConnection<DB>` outside a transaction | begins and commits a transaction on it |
+///
+/// A generic argument is not reborrowed, so to pass one transaction twice write `handler(&mut *tx, ..)`.
+///
+/// A bare connection is in a transaction if it was begun through sqlx; one begun by sending `BEGIN` as text is not seen.
+/// A future that is dropped while `BEGIN` is in flight on a bare connection may leave the transaction open there; from a
+/// pool it cannot.
+pub struct Source<'c, DB: Database>(pub(crate) Kind<'c, DB>);
+
+pub(crate) enum Kind<'c, DB: Database> {
+    Pool { pool: &'c Pool<DB>, statements: &'c Statements },
+    Connection { connection: &'c mut DB::Connection, statements: &'c Statements },
+}
+
+impl<DB: Database> fmt::Debug for Source<'_, DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Kind::Pool { .. } => "Source::Pool",
+            Kind::Connection { .. } => "Source::Connection",
+        })
+    }
+}
+
+impl<'c, DB: Database> From<&'c Pool<DB>> for Source<'c, DB> {
+    fn from(pool: &'c Pool<DB>) -> Self {
+        Self(Kind::Pool { pool, statements: DB::default_statements() })
+    }
+}
+
+impl<'c, DB: Database> From<&'c ClaimStore<DB>> for Source<'c, DB> {
+    fn from(store: &'c ClaimStore<DB>) -> Self {
+        Self(Kind::Pool { pool: store.pool(), statements: store.statements() })
+    }
+}
+
+impl<'c, DB: Database> From<&'c mut Transaction<'_, DB>> for Source<'c, DB> {
+    fn from(transaction: &'c mut Transaction<'_, DB>) -> Self {
+        Self(Kind::Connection { connection: &mut **transaction, statements: DB::default_statements() })
+    }
+}
+
+impl<'c, DB: Database> From<&'c mut PoolConnection<DB>> for Source<'c, DB> {
+    fn from(connection: &'c mut PoolConnection<DB>) -> Self {
+        Self(Kind::Connection { connection: &mut **connection, statements: DB::default_statements() })
+    }
+}
+
+macro_rules! from_connection {
+    ($feature:literal, $database:ty, $connection:ty) => {
+        #[cfg(feature = $feature)]
+        impl<'c> From<&'c mut $connection> for Source<'c, $database> {
+            fn from(connection: &'c mut $connection) -> Self {
+                Self(Kind::Connection {
+                    connection,
+                    statements: <$database as crate::database::Operations>::default_statements(),
+                })
+            }
+        }
+    };
+}
+
+from_connection!("postgres", sqlx::Postgres, sqlx::PgConnection);
+from_connection!("mysql", sqlx::MySql, sqlx::MySqlConnection);
+from_connection!("sqlite", sqlx::Sqlite, sqlx::SqliteConnection);

@@ -1,0 +1,218 @@
+//! The claim table and what manages it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use sqlx::{Pool, Transaction};
+
+use crate::claim::{Claim, Claimed};
+use crate::database::{Failed, NewClaim, Statements, TableName};
+use crate::error::TransactionLost;
+use crate::outcome::{Duplicate, Identity};
+use crate::process;
+use crate::source::Kind;
+use crate::{Database, Error, Key, Source};
+
+/// How long [`ClaimStore::claim`] keeps a claim unless the builder says otherwise.
+const DEFAULT_RETENTION: Duration = Duration::from_hours(7 * 24);
+/// The longest retention: a hundred years of 365 days. Longer ones would leave the databases' range of dates.
+const MAX_RETENTION: Duration = Duration::from_hours(36_500 * 24);
+/// The longest consumer name, in bytes.
+const MAX_CONSUMER: usize = 128;
+
+/// The table of claims: what a handler is given instead of a pool when the table has another name, and the way to
+/// look at claims and to remove them.
+///
+/// Cloning it is cheap.
+#[derive(Debug)]
+pub struct ClaimStore<DB: Database> {
+    pool: Pool<DB>,
+    settings: Arc<Settings>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    statements: Statements,
+    retention: Duration,
+}
+
+/// Builds a [`ClaimStore`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct ClaimStoreBuilder<DB: Database> {
+    pool: Pool<DB>,
+    table: Cow<'static, str>,
+    retention: Duration,
+}
+
+impl<DB: Database> ClaimStoreBuilder<DB> {
+    /// The claim table: `name` or `schema.name`, plain identifiers. Default `processed_messages`.
+    pub fn table(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.table = name.into();
+        self
+    }
+
+    /// How long [`ClaimStore::claim`] keeps a claim. Handlers have their own, from the attribute. Default 7 days.
+    pub const fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// The store.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] for a table name that is not made of plain identifiers, and for a retention of zero or of
+    /// more than 36500 days.
+    pub fn build(self) -> Result<ClaimStore<DB>, Error> {
+        let statements = DB::statements(&TableName::parse(&self.table)?);
+        if self.retention.is_zero() || self.retention > MAX_RETENTION {
+            return Err(Error::Configuration(format!(
+                "a retention of {:?} is not possible: choose more than zero and at most 36500 days",
+                self.retention
+            )));
+        }
+        Ok(ClaimStore { pool: self.pool, settings: Arc::new(Settings { statements, retention: self.retention }) })
+    }
+}
+
+impl<DB: Database> Clone for ClaimStore<DB> {
+    fn clone(&self) -> Self {
+        Self { pool: self.pool.clone(), settings: Arc::clone(&self.settings) }
+    }
+}
+
+impl<DB: Database> ClaimStore<DB> {
+    /// The store over the table `processed_messages`.
+    #[must_use]
+    pub fn new(pool: Pool<DB>) -> Self {
+        let statements = DB::default_statements().clone();
+        Self { pool, settings: Arc::new(Settings { statements, retention: DEFAULT_RETENTION }) }
+    }
+
+    /// A store with settings of its own.
+    pub fn builder(pool: Pool<DB>) -> ClaimStoreBuilder<DB> {
+        ClaimStoreBuilder { pool, table: Cow::Borrowed(TableName::DEFAULT), retention: DEFAULT_RETENTION }
+    }
+
+    /// Connects with sqlx's default pool options.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`] where the address is malformed or nobody answers.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Ok(Self::new(Pool::connect(url).await?))
+    }
+
+    /// The pool that the store was made with.
+    #[must_use]
+    pub const fn pool(&self) -> &Pool<DB> {
+        &self.pool
+    }
+
+    pub(crate) fn statements(&self) -> &Statements {
+        &self.settings.statements
+    }
+
+    /// Creates this store's table, or brings it up to date: [`migrate`](crate::migrate()) for a table of any name.
+    ///
+    /// # Errors
+    ///
+    /// See [`migrate`](crate::migrate()).
+    pub async fn migrate(&self) -> Result<(), Error> {
+        DB::migrate(&self.pool, &self.settings.statements.table).await
+    }
+
+    /// Claims a message inside a transaction of the application's own: what the attribute does, without the attribute.
+    ///
+    /// After [`Claimed::New`] do the work in the same transaction and end it with [`commit`](crate::commit()). It
+    /// waits while another transaction holds the same claim uncommitted.
+    ///
+    /// ```
+    /// use idempotent_runtime::{Claimed, ClaimStore, Key, commit};
+    ///
+    /// # #[cfg(feature = "sqlite")]
+    /// async fn on_message(store: &ClaimStore<sqlx::Sqlite>, id: &str) -> Result<(), idempotent_runtime::Error> {
+    ///     let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await?;
+    ///     if let Claimed::New(_) = store.claim(&mut tx, "mail.welcome", &Key::new(id)?).await? {
+    ///         sqlx::query("INSERT INTO outbox (mail) VALUES ('welcome')").execute(&mut *tx).await?;
+    ///         commit(tx).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotMigrated`], [`Error::InProgress`], [`Error::Database`]; [`Error::Configuration`] for a consumer that is
+    /// not 1 to 128 visible ASCII characters.
+    pub async fn claim(&self, tx: &mut Transaction<'_, DB>, consumer: &str, key: &Key) -> Result<Claimed, Error> {
+        if consumer.is_empty() || consumer.len() > MAX_CONSUMER || !consumer.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            return Err(Error::Configuration(format!(
+                "the consumer name {consumer:?} is not possible: choose 1 to {MAX_CONSUMER} visible ASCII characters"
+            )));
+        }
+        let identity = Identity {
+            consumer: Cow::Owned(consumer.to_owned()),
+            sender: Cow::Owned(key.sender().to_owned()),
+            key: Cow::Owned(key.key().to_owned()),
+        };
+        let Settings { statements, retention } = &*self.settings;
+        let claimed = DB::claim(&mut **tx, NewClaim { statements, identity: &identity, retention: *retention }).await;
+        if claimed.map_err(|error| process::claim_error(error, statements, &identity))? {
+            Ok(Claimed::New(Claim(identity)))
+        } else {
+            Ok(Claimed::Duplicate(Duplicate(identity)))
+        }
+    }
+
+    /// A source for handlers that joins the caller's transaction, with this store's table.
+    ///
+    /// Passing `&mut tx` itself joins it with the default table.
+    #[must_use]
+    pub fn join<'c>(&'c self, tx: &'c mut Transaction<'_, DB>) -> Source<'c, DB> {
+        Source(Kind::Connection { connection: &mut **tx, statements: self.statements() })
+    }
+
+    /// When the claim of a message expires, if the message has one. All three in their stored forms, as
+    /// [`Claim`](crate::Claim) and [`Duplicate`](crate::Duplicate) give them; the sender is empty where the handler names none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotMigrated`], [`Error::Database`].
+    pub async fn find(&self, consumer: &str, sender: &str, key: &str) -> Result<Option<SystemTime>, Error> {
+        let found = DB::find(&self.pool, self.statements(), [consumer, sender, key]).await;
+        let millis = found.map_err(|error| process::table_error(error, self.statements()))?;
+        Ok(millis.map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis.max(0).unsigned_abs())))
+    }
+
+    /// Removes the claim of a message, so that its next delivery runs: for a message whose effect was undone by hand,
+    /// or a dead letter to be replayed. `false` if it had none. All three in their stored forms.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotMigrated`], [`Error::Database`].
+    pub async fn forget(&self, consumer: &str, sender: &str, key: &str) -> Result<bool, Error> {
+        let forgotten = DB::forget(&self.pool, self.statements(), [consumer, sender, key]).await;
+        forgotten.map_err(|error| process::table_error(error, self.statements()))
+    }
+}
+
+/// Commits a transaction that the application owns, if it is still alive: use it where handlers or
+/// [`ClaimStore::claim`] have joined one.
+///
+/// sqlx's own `commit()` returns `Ok` for a PostgreSQL transaction that an error has aborted, although the server
+/// rolls it back.
+///
+/// # Errors
+///
+/// [`Error::TransactionLost`] if the transaction was aborted or rolled back, [`Error::CommitUnknown`] if the reply to COMMIT
+/// was lost, [`Error::Database`] for a commit that was refused. Except after `CommitUnknown` nothing was committed.
+pub async fn commit<DB: Database>(tx: Transaction<'_, DB>) -> Result<(), Error> {
+    DB::commit_own(tx).await.map_err(|failed| match failed {
+        Failed::Lost { kept } => Error::TransactionLost(TransactionLost { claim: None, kept }),
+        Failed::AtEnd(error) => Error::at_commit(error),
+    })
+}

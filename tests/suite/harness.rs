@@ -1,0 +1,88 @@
+//! A database with the claim table and a table of effects, and futures that are dropped half way.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use sqlx::pool::PoolOptions;
+use sqlx::{AssertSqlSafe, Executor as _, Pool};
+
+use crate::{Db, Fresh};
+
+/// A fresh database, migrated.
+pub struct World {
+    pub pool: Pool<Db>,
+    /// Looks at what is committed, from outside.
+    pub observer: Pool<Db>,
+    pub fresh: Fresh,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self::with_connections(8).await
+    }
+
+    pub async fn with_connections(connections: u32) -> Self {
+        let world = Self::not_migrated(connections).await;
+        idempotent_runtime::migrate(&world.pool).await.expect("the claim table");
+        world.run("CREATE TABLE effects (id VARCHAR(100) NOT NULL)").await;
+        world.run("CREATE TABLE singles (id VARCHAR(100) NOT NULL PRIMARY KEY)").await;
+        world
+    }
+
+    pub async fn not_migrated(connections: u32) -> Self {
+        let fresh = crate::fresh().await;
+        let pool = connect(&fresh, connections).await;
+        let observer = connect(&fresh, 1).await;
+        Self { pool, observer, fresh }
+    }
+
+    pub async fn run(&self, sql: &str) {
+        self.observer.execute(AssertSqlSafe(sql)).await.expect(sql);
+    }
+
+    pub async fn number(&self, sql: &str) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.observer).await.expect(sql)
+    }
+
+    /// Committed effects.
+    pub async fn effects(&self) -> i64 {
+        self.number("SELECT count(*) FROM effects").await
+    }
+
+    /// Committed claims.
+    pub async fn claims(&self) -> i64 {
+        self.number("SELECT count(*) FROM processed_messages").await
+    }
+
+    pub async fn effects_of(&self, id: &str) -> i64 {
+        self.number(&format!("SELECT count(*) FROM effects WHERE id = '{id}'")).await
+    }
+}
+
+pub async fn connect(fresh: &Fresh, connections: u32) -> Pool<Db> {
+    PoolOptions::new().max_connections(connections).connect(&crate::url(fresh)).await.expect("the test database")
+}
+
+/// Polls a future at most `polls` times and then drops it where it is; `None` if it had not finished.
+pub async fn drop_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    struct Limited<'a, F> {
+        future: Pin<&'a mut F>,
+        left: usize,
+    }
+    impl<F: Future> Future for Limited<'_, F> {
+        type Output = Option<F::Output>;
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+            if self.left == 0 {
+                return Poll::Ready(None);
+            }
+            self.left -= 1;
+            match self.future.as_mut().poll(context) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending if self.left == 0 => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
+        }
+    }
+    let future = pin!(future);
+    Limited { future, left: polls }.await
+}

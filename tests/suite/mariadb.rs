@@ -1,0 +1,58 @@
+//! The suite on MariaDB, or on the MySQL server that the environment names.
+
+mod concurrent;
+mod dropped;
+mod handlers;
+mod harness;
+mod joined;
+mod migrated;
+mod once;
+#[path = "mariadb_only.rs"]
+mod only;
+mod processes;
+mod verified;
+
+use sqlx::{AssertSqlSafe, Executor as _, Pool};
+
+pub use servers::Database as Fresh;
+pub use sqlx::{MySql as Db, MySqlConnection as Connection, MySqlTransaction as Tx};
+
+use handlers::Step;
+use harness::World;
+
+/// A statement's error undoes the statement alone.
+const ERROR_ABORTS: bool = false;
+/// Autocommit is off while the body runs.
+const AFTER_BODYS_ROLLBACK_STAYS: bool = false;
+const BODYS_COMMIT_STAYS: bool = true;
+const AFTER_BODYS_COMMIT_STAYS: bool = false;
+const DDL_COMMITS: bool = true;
+/// sqlx 0.9.0, if a statement is dropped while it is being prepared.
+const LOSES_ITS_PLACE_WHEN_DROPPED: bool = true;
+/// What lets a reader and a writer work at the same time.
+const READERS_BESIDE_WRITERS: Option<&str> = None;
+const ISOLATION_LEVELS: &[&str] = &["read uncommitted", "read committed", "repeatable read", "serializable"];
+const SLEEP: &str = "SELECT SLEEP(0.2)";
+
+async fn fresh() -> Fresh {
+    servers::Kind::Mariadb.fresh_database().await
+}
+
+fn url(fresh: &Fresh) -> String {
+    fresh.url().to_owned()
+}
+
+async fn pool_with_isolation(fresh: &Fresh, level: &'static str) -> Pool<Db> {
+    let options = sqlx::pool::PoolOptions::<Db>::new().max_connections(4).after_connect(move |connection, _| {
+        Box::pin(async move {
+            let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+            connection.execute(AssertSqlSafe(set)).await.map(drop)
+        })
+    });
+    options.connect(&fresh.url()).await.expect("the test database")
+}
+
+/// MySQL and MariaDB have no deferred constraints: nothing that a body does can make COMMIT fail by itself.
+async fn deferred_violation(_world: &World) -> Option<[Step<'static>; 1]> {
+    None
+}

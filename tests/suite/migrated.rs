@@ -1,0 +1,77 @@
+//! The claim table: missing, old, made by many at once, and beside the application's own migrations (D15, D17).
+
+use idempotent_runtime::{ClaimStore, Disposition, Error, catalog, migrate};
+use tokio::task::JoinSet;
+
+use crate::handlers;
+use crate::harness::{World, connect};
+
+#[tokio::test]
+async fn a_missing_table_names_the_function_that_makes_it() {
+    let world = World::not_migrated(1).await;
+    let error = Error::from(handlers::record(&world.pool, "1").await.unwrap_err());
+    assert!(matches!(&error, Error::NotMigrated { table, .. } if table == "processed_messages"), "{error:?}");
+    assert!(error.to_string().contains("idempotent_runtime::migrate(&pool).await?"), "{error}");
+    assert_eq!((error.disposition(), error.http_status()), (Disposition::Retry, 500), "a deployment repairs it");
+    let store = ClaimStore::new(world.pool.clone());
+    assert!(matches!(store.find("c", "", "k").await, Err(Error::NotMigrated { .. })));
+    assert!(matches!(store.forget("c", "", "k").await, Err(Error::NotMigrated { .. })));
+}
+
+#[tokio::test]
+async fn an_older_table_is_not_taken_for_this_versions() {
+    for old in [
+        "CREATE TABLE processed_messages (id VARCHAR(100) NOT NULL PRIMARY KEY)",
+        "CREATE TABLE processed_messages (consumer VARCHAR(100) NOT NULL, id VARCHAR(100) NOT NULL)",
+    ] {
+        let world = World::not_migrated(1).await;
+        world.run(old).await;
+        let error = Error::from(handlers::record(&world.pool, "1").await.unwrap_err());
+        assert!(matches!(error, Error::NotMigrated { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_instances_migrate_at_once_beside_the_applications_own_migrations() {
+    let world = World::not_migrated(1).await;
+    world.run("CREATE TABLE _sqlx_migrations (version BIGINT PRIMARY KEY, description TEXT NOT NULL)").await;
+    world.run("INSERT INTO _sqlx_migrations VALUES (1, 'the application''s own')").await;
+    let mut instances = JoinSet::new();
+    for _ in 0..8 {
+        let pool = connect(&world.fresh, 1).await;
+        instances.spawn(async move { migrate(&pool).await });
+    }
+    for migrated in instances.join_all().await {
+        migrated.expect("every instance succeeds");
+    }
+    migrate(&world.pool).await.expect("once more changes nothing");
+    assert_eq!(world.number("SELECT count(*) FROM _sqlx_migrations").await, 1);
+    assert_eq!(world.number("SELECT count(*) FROM processed_messages_migrations").await, 1);
+    world.run("CREATE TABLE effects (id VARCHAR(100) NOT NULL)").await;
+    assert!(handlers::record(&world.pool, "1").await.unwrap().is_processed());
+}
+
+#[tokio::test]
+async fn impossible_settings_are_refused_when_the_store_is_built() {
+    let world = World::not_migrated(1).await;
+    let builder = || ClaimStore::builder(world.pool.clone());
+    for table in ["", "a b", "a.b.c", "a\"; DROP TABLE b; --", "ä"] {
+        assert!(matches!(builder().table(table).build(), Err(Error::Configuration(_))), "{table}");
+    }
+    for seconds in [0, u64::MAX] {
+        let retention = std::time::Duration::from_secs(seconds);
+        assert!(matches!(builder().retention(retention).build(), Err(Error::Configuration(_))), "{seconds}");
+    }
+}
+
+#[tokio::test]
+async fn the_catalogue_knows_every_handler() {
+    let catalog = catalog();
+    catalog.check().expect("no two handlers share a name");
+    let record = catalog.handlers().iter().find(|handler| handler.consumer() == "tests.record").expect("it is there");
+    assert_eq!((record.key(), record.sender(), record.retention().as_secs()), ("{id}", "", 7 * 24 * 3_600));
+    assert!(record.function().ends_with("handlers::record") && record.file().ends_with("handlers.rs"));
+    assert!(!record.is_consumer_chosen());
+    let table = catalog.to_markdown();
+    assert!(table.contains("| `suite.record-elsewhere` | `` {id} `` |"), "{table}");
+}

@@ -1,0 +1,60 @@
+//! The suite on PostgreSQL.
+
+mod concurrent;
+mod dropped;
+mod handlers;
+mod harness;
+mod joined;
+mod migrated;
+mod once;
+#[path = "postgres_only.rs"]
+mod only;
+mod processes;
+mod verified;
+
+use sqlx::{Executor as _, Pool};
+
+pub use servers::Database as Fresh;
+pub use sqlx::{PgConnection as Connection, PgTransaction as Tx, Postgres as Db};
+
+use handlers::Step;
+use harness::World;
+
+/// A statement's error aborts the transaction.
+const ERROR_ABORTS: bool = true;
+/// Outside a transaction every statement commits itself, and no setting can forbid that without leaking from the
+/// connection: what a body writes after a ROLLBACK or COMMIT of its own is out of reach.
+const AFTER_BODYS_ROLLBACK_STAYS: bool = true;
+const BODYS_COMMIT_STAYS: bool = true;
+const AFTER_BODYS_COMMIT_STAYS: bool = true;
+const DDL_COMMITS: bool = false;
+const LOSES_ITS_PLACE_WHEN_DROPPED: bool = false;
+/// What lets a reader and a writer work at the same time.
+const READERS_BESIDE_WRITERS: Option<&str> = None;
+const ISOLATION_LEVELS: &[&str] = &["read committed", "repeatable read", "serializable"];
+const SLEEP: &str = "SELECT pg_sleep(0.2)";
+
+async fn fresh() -> Fresh {
+    servers::Kind::Postgres.fresh_database().await
+}
+
+fn url(fresh: &Fresh) -> String {
+    fresh.url().to_owned()
+}
+
+async fn pool_with_isolation(fresh: &Fresh, level: &'static str) -> Pool<Db> {
+    let options = sqlx::pool::PoolOptions::<Db>::new().max_connections(4).after_connect(move |connection, _| {
+        Box::pin(async move {
+            let set = sqlx::query("SELECT set_config('default_transaction_isolation', $1, false)").bind(level);
+            connection.execute(set).await.map(drop)
+        })
+    });
+    options.connect(&fresh.url()).await.expect("the test database")
+}
+
+/// A body whose violation only COMMIT reports.
+async fn deferred_violation(world: &World) -> Option<[Step<'static>; 3]> {
+    world.run("CREATE TABLE later (id INTEGER UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
+    let insert = Step::Run("INSERT INTO later VALUES (1)");
+    Some([Step::Effect, insert, insert])
+}

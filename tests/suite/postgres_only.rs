@@ -1,0 +1,104 @@
+//! What only PostgreSQL can do to a handler, and what it writes to its log (G9, G13, D3, D16).
+
+use idempotent_runtime::{ClaimStore, Error, commit};
+use sqlx::Executor as _;
+use tokio::task::JoinSet;
+
+use crate::handlers::{self, Step};
+use crate::harness::World;
+
+#[path = "deadlock.rs"]
+mod deadlock;
+
+#[tokio::test]
+async fn a_duplicate_leaves_no_error_in_the_log_and_no_dead_row() {
+    let world = World::with_connections(1).await;
+    assert!(handlers::record(&world.pool, "1").await.unwrap().is_processed());
+    for _ in 0..20 {
+        assert!(handlers::record(&world.pool, "1").await.unwrap().is_duplicate());
+    }
+    let mut tx = world.pool.begin().await.unwrap();
+    for _ in 0..20 {
+        assert!(handlers::record(&mut tx, "1").await.unwrap().is_duplicate());
+    }
+    commit(tx).await.unwrap();
+    let log =
+        world.fresh.log().expect("the server's log: set IDEMPOTENT_TEST_POSTGRES_LOG beside IDEMPOTENT_TEST_POSTGRES");
+    assert!(!log.contains("ERROR") && !log.contains("WARNING"), "{log}");
+    world.run("CREATE EXTENSION IF NOT EXISTS pgstattuple").await;
+    assert_eq!(world.number("SELECT dead_tuple_count FROM pgstattuple('processed_messages')").await, 0);
+    assert_eq!(world.number("SELECT dead_tuple_count FROM pgstattuple('effects')").await, 0);
+}
+
+#[tokio::test]
+async fn the_sessions_time_zone_changes_nothing() {
+    let world = World::with_connections(1).await;
+    let store = ClaimStore::new(world.pool.clone());
+    for (index, zone) in ["Pacific/Kiritimati", "Etc/GMT+12", "America/New_York", "UTC"].into_iter().enumerate() {
+        let set = format!("SET TIME ZONE '{zone}'");
+        world.pool.execute(sqlx::AssertSqlSafe(set)).await.unwrap();
+        let id = index.to_string();
+        assert!(handlers::record_for_three_seconds(&world.pool, &id).await.unwrap().is_processed());
+        let expires = store.find("tests.record_for_three_seconds", "", &id).await.unwrap().unwrap();
+        let left = expires.duration_since(std::time::SystemTime::now()).unwrap().as_secs_f64();
+        assert!((0.0..3.5).contains(&left), "{zone}: {left} s left");
+    }
+}
+
+#[tokio::test]
+async fn messages_in_another_language_change_nothing() {
+    let world = World::not_migrated(1).await;
+    // Installed or not, the server then words its errors in another way or keeps the words; we read codes only.
+    world.pool.execute("SET lc_messages TO 'C'").await.unwrap();
+    let error = Error::from(handlers::record(&world.pool, "1").await.unwrap_err());
+    assert!(matches!(error, Error::NotMigrated { .. }));
+}
+
+/// Two transactions that each read what the other writes: under serializable isolation one of them cannot commit.
+#[tokio::test]
+async fn a_serialization_failure_at_commit_is_known_and_transient() {
+    let world = World::new().await;
+    let pool = crate::pool_with_isolation(&world.fresh, "serializable").await;
+    let mut transient = 0;
+    for round in 0..5 {
+        let script = [
+            Step::Run("SELECT count(*) FROM effects"),
+            Step::Run("SELECT pg_sleep(0.1)"),
+            Step::Effect,
+            Step::Run("SELECT pg_sleep(0.1)"),
+        ];
+        let mut deliveries = JoinSet::new();
+        for side in ["a", "b"] {
+            let pool = pool.clone();
+            deliveries.spawn(async move {
+                let id = format!("{side}-{round}");
+                (handlers::scripted(&pool, &id, &script).await, id)
+            });
+        }
+        for (outcome, id) in deliveries.join_all().await {
+            if let Err(error) = outcome {
+                assert!(error.is_transient(), "{error:?}");
+                assert!(!matches!(error, Error::CommitUnknown(_)), "a conflict is known: {error:?}");
+                assert_eq!(world.effects_of(&id).await, 0);
+                transient += 1;
+            }
+        }
+    }
+    assert!(transient > 0, "this test provokes serialization failures");
+}
+
+#[tokio::test]
+async fn a_handler_on_a_connection_type_works_as_on_a_transaction_type() {
+    use idempotent_runtime::idempotent;
+
+    #[idempotent(key = "{id}")]
+    async fn on_connection(tx: &mut sqlx::PgConnection, id: i64) -> anyhow::Result<i64> {
+        tx.execute("INSERT INTO effects (id) VALUES ('on-connection')").await?;
+        Ok(id * 2)
+    }
+
+    let world = World::with_connections(1).await;
+    assert_eq!(on_connection(&world.pool, 21).await.unwrap().value(), Some(42));
+    assert!(on_connection(&world.pool, 21).await.unwrap().is_duplicate());
+    assert_eq!(world.effects().await, 1);
+}

@@ -1,0 +1,52 @@
+//! The suite on SQLite.
+
+mod concurrent;
+mod dropped;
+mod handlers;
+mod harness;
+mod joined;
+mod migrated;
+mod once;
+#[path = "sqlite_only.rs"]
+mod only;
+mod processes;
+mod verified;
+
+use sqlx::Pool;
+
+pub use servers::Database as Fresh;
+pub use sqlx::{Sqlite as Db, SqliteConnection as Connection, SqliteTransaction as Tx};
+
+use handlers::Step;
+use harness::World;
+
+/// A statement's error undoes the statement alone.
+const ERROR_ABORTS: bool = false;
+/// The commit hook refuses what the body sends or writes outside the claim's transaction.
+const AFTER_BODYS_ROLLBACK_STAYS: bool = false;
+const BODYS_COMMIT_STAYS: bool = false;
+const AFTER_BODYS_COMMIT_STAYS: bool = false;
+const DDL_COMMITS: bool = false;
+const LOSES_ITS_PLACE_WHEN_DROPPED: bool = false;
+/// What lets a reader and a writer work at the same time.
+const READERS_BESIDE_WRITERS: Option<&str> = Some("PRAGMA journal_mode = WAL");
+const ISOLATION_LEVELS: &[&str] = &["serializable"];
+
+async fn fresh() -> Fresh {
+    servers::Kind::Sqlite.fresh_database().await
+}
+
+fn url(fresh: &Fresh) -> String {
+    fresh.url().to_owned()
+}
+
+async fn pool_with_isolation(fresh: &Fresh, _level: &'static str) -> Pool<Db> {
+    harness::connect(fresh, 4).await
+}
+
+/// A body whose violation only COMMIT reports.
+async fn deferred_violation(world: &World) -> Option<[Step<'static>; 2]> {
+    world.run("CREATE TABLE parents (id INTEGER PRIMARY KEY)").await;
+    world.run("CREATE TABLE children (parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)").await;
+    Some([Step::Effect, Step::Run("INSERT INTO children VALUES (1)")])
+}

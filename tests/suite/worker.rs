@@ -1,0 +1,78 @@
+//! A process of its own that consumes messages, for the tests that kill it.
+//!
+//! `worker URL deliver ID TIMES`: delivers one message many times at once and prints `processed N, duplicate N, failed N`.
+//! `worker URL crash-inside ID`: dies inside the handler, after the effect. `worker URL crash-after ID`: dies after the
+//! commit, before it could acknowledge.
+
+use std::process::abort;
+
+use tokio::task::JoinSet;
+
+macro_rules! consumer {
+    ($module:ident, $db:ident, $tx:ident, $consumer:literal) => {
+        mod $module {
+            use idempotent_runtime::{Outcome, idempotent};
+            use sqlx::{AssertSqlSafe, Executor as _, Pool, pool::PoolOptions, $db, $tx};
+
+            #[idempotent(key = "{id}", consumer = $consumer)]
+            async fn record(tx: &mut $tx<'_>, id: &str, crash: bool) -> sqlx::Result<()> {
+                tx.execute(AssertSqlSafe(format!("INSERT INTO effects (id) VALUES ('{id}')"))).await?;
+                if crash {
+                    super::abort();
+                }
+                Ok(())
+            }
+
+            pub async fn connect(url: &str) -> Pool<$db> {
+                PoolOptions::new().max_connections(8).connect(url).await.expect("the database")
+            }
+
+            pub async fn deliver(pool: Pool<$db>, id: String, crash: bool) -> sqlx::Result<Outcome<()>> {
+                record(&pool, &id, crash).await
+            }
+        }
+    };
+}
+
+consumer!(sqlite, Sqlite, SqliteTransaction, "worker.record-sqlite");
+consumer!(postgres, Postgres, PgTransaction, "worker.record-postgres");
+consumer!(mysql, MySql, MySqlTransaction, "worker.record-mysql");
+
+macro_rules! run {
+    ($module:ident, $url:expr, $action:expr, $id:expr, $times:expr) => {{
+        let pool = $module::connect($url).await;
+        match $action {
+            "deliver" => {
+                let mut deliveries = JoinSet::new();
+                for _ in 0..$times {
+                    deliveries.spawn($module::deliver(pool.clone(), $id.to_owned(), false));
+                }
+                let outcomes = deliveries.join_all().await;
+                for error in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+                    eprintln!("{error:?}");
+                }
+                let count = |of: &str| outcomes.iter().flatten().filter(|outcome| outcome.as_str() == of).count();
+                let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+                println!("processed {}, duplicate {}, failed {failed}", count("processed"), count("duplicate"));
+            }
+            "crash-inside" => drop($module::deliver(pool, $id.to_owned(), true).await),
+            "crash-after" => {
+                $module::deliver(pool, $id.to_owned(), false).await.expect("processed");
+                abort();
+            }
+            other => panic!("no such action: {other}"),
+        }
+    }};
+}
+
+#[tokio::main]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [url, action, id, times @ ..] = arguments.as_slice() else { panic!("worker URL ACTION ID [TIMES]") };
+    let times: usize = times.first().map_or(1, |times| times.parse().expect("a number"));
+    match url.split(':').next() {
+        Some("sqlite") => run!(sqlite, url, action.as_str(), id, times),
+        Some("postgres") => run!(postgres, url, action.as_str(), id, times),
+        _ => run!(mysql, url, action.as_str(), id, times),
+    }
+}

@@ -134,7 +134,9 @@ impl Handler {
             handlers.retain(|_, same| same.len() > 1);
             handlers
         });
-        // Empty in every program that is right: one look at an empty map.
+        if BY_CONSUMER.is_empty() {
+            return Ok(()); // every program that is right
+        }
         match BY_CONSUMER.get(self.consumer()).map(Vec::as_slice) {
             Some([first, second, ..]) => Err(Error::ConsumerCollision {
                 consumer: self.consumer(),

@@ -1,6 +1,6 @@
 //! The row that says: this message is being processed, and once committed, has been.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use sha2::{Digest as _, Sha256};
 
@@ -9,8 +9,14 @@ use crate::outcome::{Duplicate, Identity};
 /// The claim of the running handler: which message it works on.
 ///
 /// A handler with a parameter `claim: &Claim` is given it; the caller does not pass it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Claim(pub(crate) Identity);
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.debug(f, "Claim")
+    }
+}
 
 impl Claim {
     /// The consumer whose claim this is.

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use sqlx::{Pool, Transaction};
+use sqlx_core::transaction::TransactionManager as _;
 
 use crate::Error;
 use crate::outcome::Identity;
@@ -127,6 +128,8 @@ pub enum Progress {
     Duplicate,
     /// The body has its transaction.
     Open,
+    /// Closed; what sqlx has queued to close its own side may not be sent yet.
+    Closed,
 }
 
 /// Why a transaction did not end as it should.
@@ -136,6 +139,14 @@ pub enum Failed {
     Lost { kept: bool },
     /// The statement that ends it failed.
     AtEnd(sqlx::Error),
+}
+
+/// Rolls back what sqlx counts above `depth`, such as a nested transaction that the body has forgotten.
+async fn unwind<DB: sqlx::Database>(connection: &mut DB::Connection, depth: usize) -> Result<(), sqlx::Error> {
+    while DB::TransactionManager::get_transaction_depth(connection) > depth {
+        DB::TransactionManager::rollback(connection).await?;
+    }
+    Ok(())
 }
 
 /// What an error of the database means, by SQLSTATE or number, never by its text (G11).

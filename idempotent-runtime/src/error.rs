@@ -129,7 +129,7 @@ impl fmt::Display for TransactionLost {
         } else {
             f.write_str(
                 "was rolled back before the body returned (a swallowed error, a deadlock, or a COMMIT or ROLLBACK sent by the body); \
-                 nothing of it stays, redelivering the message runs it again",
+                 nothing of that transaction stays, redelivering the message runs it again",
             )
         }
     }
@@ -169,7 +169,7 @@ impl Error {
         match self {
             Self::MissingKey { .. } => Disposition::DeadLetter,
             Self::TransactionLost(lost) if lost.kept => Disposition::DeadLetter,
-            Self::Database(error) if database::failure(error) == Failure::Data => Disposition::DeadLetter,
+            Self::Database(error) => database_disposition(error),
             _ => Disposition::Retry,
         }
     }
@@ -188,13 +188,14 @@ impl Error {
 
     /// Finds this library's error in another: itself, behind [`sqlx::Error`], or anywhere in the chain of sources.
     ///
-    /// For `anyhow::Error` pass `error.as_ref()`.
+    /// For `anyhow::Error` pass `error.as_ref()`. An error of the body's own is not this library's, and
+    /// [`Error::Database`] that has become a `sqlx::Error` is a plain one again: [`Error::disposition_of`] judges those too.
     ///
     /// ```
-    /// use idempotent_runtime::{Disposition, Error};
+    /// use idempotent_runtime::Error;
     ///
-    /// fn on_failure(error: &(dyn std::error::Error + 'static)) -> Disposition {
-    ///     Error::find(error).map_or(Disposition::Retry, Error::disposition)
+    /// fn http_status(error: &(dyn std::error::Error + 'static)) -> u16 {
+    ///     Error::find(error).map_or(500, Error::http_status)
     /// }
     /// ```
     #[must_use]
@@ -214,6 +215,33 @@ impl Error {
         None
     }
 
+    /// What to do with a message whose handler returned this error, whatever its type: [`disposition`](Error::disposition)
+    /// of this library's error or of the [`sqlx::Error`] that is found first in the chain of sources, and
+    /// [`Retry`](Disposition::Retry) where there is neither.
+    ///
+    /// For `anyhow::Error` pass `error.as_ref()`.
+    ///
+    /// ```
+    /// use idempotent_runtime::{Disposition, Error};
+    ///
+    /// let error = sqlx::Error::RowNotFound; // the data is at fault, so the next run would fail too
+    /// assert_eq!(Error::disposition_of(&error), Disposition::DeadLetter);
+    /// ```
+    #[must_use]
+    pub fn disposition_of(error: &(dyn StdError + 'static)) -> Disposition {
+        if let Some(own) = Self::find(error) {
+            return own.disposition();
+        }
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(error) = error.downcast_ref::<sqlx::Error>() {
+                return database_disposition(error);
+            }
+            next = error.source();
+        }
+        Disposition::Retry
+    }
+
     pub(crate) fn missing_key(consumer: &'static str, part: &'static str) -> Self {
         Self::MissingKey { consumer, part }
     }
@@ -226,6 +254,10 @@ impl Error {
             Self::Database(error)
         }
     }
+}
+
+fn database_disposition(error: &sqlx::Error) -> Disposition {
+    if database::failure(error) == Failure::Data { Disposition::DeadLetter } else { Disposition::Retry }
 }
 
 impl From<sqlx::Error> for Error {
@@ -268,7 +300,11 @@ mod tests {
         assert!(matches!(Error::find(&outer), Some(Error::MissingKey { .. })));
         let boxed: Box<dyn StdError + Send + Sync> = Box::new(outer);
         assert!(matches!(Error::find(&*boxed), Some(Error::MissingKey { .. })));
+        assert_eq!(Error::disposition_of(&*boxed), Disposition::DeadLetter);
         assert!(Error::find(&sqlx::Error::RowNotFound).is_none());
+        assert_eq!(Error::disposition_of(&Outer(sqlx::Error::RowNotFound)), Disposition::DeadLetter);
+        assert_eq!(Error::disposition_of(&Outer(sqlx::Error::PoolTimedOut)), Disposition::Retry);
+        assert_eq!(Error::disposition_of(&fmt::Error), Disposition::Retry);
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl<T> Outcome<T> {
 }
 
 /// A message whose claim was already there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Duplicate(pub(crate) Identity);
 
 impl Duplicate {
@@ -72,12 +72,26 @@ impl Duplicate {
     }
 }
 
+impl fmt::Debug for Duplicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.debug(f, "Duplicate")
+    }
+}
+
 /// What makes two deliveries one message: consumer, sender and key, in their stored forms.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub(crate) consumer: Cow<'static, str>,
     pub(crate) sender: Cow<'static, str>,
     pub(crate) key: Cow<'static, str>,
+}
+
+impl Identity {
+    /// As if the type of this name had the three fields itself.
+    pub(crate) fn debug(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        let Self { consumer, sender, key } = self;
+        f.debug_struct(name).field("consumer", consumer).field("sender", sender).field("key", key).finish()
+    }
 }
 
 impl fmt::Display for Identity {

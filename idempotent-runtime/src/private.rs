@@ -61,3 +61,21 @@ impl<T, E> HandlerResult for Result<T, E> {
     type Ok = T;
     type Err = E;
 }
+
+/// The error type of a handler. A trait of its own, because the compiler lets nobody word the error of a missing `From`.
+#[diagnostic::on_unimplemented(
+    message = "the error type of an `#[idempotent]` handler has to take this library's errors, and `{Self}` does not",
+    label = "does not implement `From<idempotent_runtime::Error>`",
+    note = "implement `From<idempotent_runtime::Error>` for it (with thiserror: a variant `Idempotent(#[from] idempotent_runtime::Error)`), or return `sqlx::Result`, `anyhow::Result` or `Result<_, idempotent_runtime::Error>`, which take them as they are"
+)]
+pub trait HandlerError {
+    /// Takes the library's error.
+    fn from_error(error: crate::Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<crate::Error>> HandlerError for E {
+    fn from_error(error: crate::Error) -> Self {
+        error.into()
+    }
+}

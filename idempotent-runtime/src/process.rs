@@ -5,6 +5,7 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, Pool, Transaction};
 
+use crate::__private::HandlerError;
 use crate::catalog::{Handler, Missing};
 use crate::claim::Claim;
 use crate::database::{self, Failed, Failure, NewClaim, Progress, Statements};
@@ -62,10 +63,10 @@ pub enum Settled {
 
 impl Settled {
     /// What the handler returns; nothing where it has to begin again.
-    pub fn into_outcome<T, E: From<Error>>(self) -> Option<Result<Outcome<T>, E>> {
+    pub fn into_outcome<T, E: HandlerError>(self) -> Option<Result<Outcome<T>, E>> {
         match self {
             Self::Duplicate(duplicate) => Some(Ok(Outcome::Duplicate(duplicate))),
-            Self::Failed(error) => Some(Err(error.into())),
+            Self::Failed(error) => Some(Err(E::from_error(error))),
             Self::Again => None,
         }
     }
@@ -178,9 +179,13 @@ impl<DB: Database> Session<'_, DB> {
     async fn recover(&mut self) {
         let progress = std::mem::replace(&mut self.progress, Progress::Clean);
         match &mut self.link {
+            // Whatever is wrong with the caller's connection, its next statement says so.
             Link::Direct(connection) if DB::is_tainted(progress) => {
-                // Whatever is wrong with it, the caller's next statement on it says so.
                 let _ = DB::restore(connection, progress).await;
+            }
+            // A pool pings what comes back to it. A bare connection would keep an empty transaction open.
+            Link::Direct(connection) if progress != Progress::Clean => {
+                let _ = connection.ping().await;
             }
             Link::Pool { connection, .. } => {
                 if let Some(connection) = connection.take() {
@@ -254,12 +259,12 @@ impl<'s, DB: Database> Run<'s, DB> {
     /// # Errors
     ///
     /// The body's own, and those of the commit.
-    pub async fn finish<T, E: From<Error>>(self, result: Result<T, E>) -> Result<Outcome<T>, E> {
+    pub async fn finish<T, E: HandlerError>(self, result: Result<T, E>) -> Result<Outcome<T>, E> {
         let ended = self.end(result.is_ok()).await;
         match (result, ended) {
             (Ok(value), Ok(())) => Ok(Outcome::Processed(value)),
             (Err(error), Ok(())) => Err(error),
-            (_, Err(error)) => Err(error.into()),
+            (_, Err(error)) => Err(E::from_error(error)),
         }
     }
 
@@ -274,7 +279,9 @@ impl<'s, DB: Database> Run<'s, DB> {
         };
         match ended {
             Ok(()) => {
-                *progress = Progress::Clean;
+                if *progress == Progress::Open {
+                    *progress = Progress::Closed;
+                }
                 match (identity, commit) {
                     (Some(identity), true) => observe::processed(identity),
                     (None, true) => observe::unclaimed(handler.consumer()),

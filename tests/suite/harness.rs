@@ -9,19 +9,19 @@ use sqlx::{AssertSqlSafe, Executor as _, Pool};
 use crate::{Db, Fresh};
 
 /// A fresh database, migrated.
-pub struct World {
-    pub pool: Pool<Db>,
+pub(crate) struct World {
+    pub(crate) pool: Pool<Db>,
     /// Looks at what is committed, from outside.
-    pub observer: Pool<Db>,
-    pub fresh: Fresh,
+    pub(crate) observer: Pool<Db>,
+    pub(crate) fresh: Fresh,
 }
 
 impl World {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with_connections(8).await
     }
 
-    pub async fn with_connections(connections: u32) -> Self {
+    pub(crate) async fn with_connections(connections: u32) -> Self {
         let world = Self::not_migrated(connections).await;
         idempotent_runtime::migrate(&world.pool).await.expect("the claim table");
         world.run("CREATE TABLE effects (id VARCHAR(100) NOT NULL)").await;
@@ -29,42 +29,42 @@ impl World {
         world
     }
 
-    pub async fn not_migrated(connections: u32) -> Self {
+    pub(crate) async fn not_migrated(connections: u32) -> Self {
         let fresh = crate::fresh().await;
         let pool = connect(&fresh, connections).await;
         let observer = connect(&fresh, 1).await;
         Self { pool, observer, fresh }
     }
 
-    pub async fn run(&self, sql: &str) {
+    pub(crate) async fn run(&self, sql: &str) {
         self.observer.execute(AssertSqlSafe(sql)).await.expect(sql);
     }
 
-    pub async fn number(&self, sql: &str) -> i64 {
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.observer).await.expect(sql)
     }
 
     /// Committed effects.
-    pub async fn effects(&self) -> i64 {
+    pub(crate) async fn effects(&self) -> i64 {
         self.number("SELECT count(*) FROM effects").await
     }
 
     /// Committed claims.
-    pub async fn claims(&self) -> i64 {
+    pub(crate) async fn claims(&self) -> i64 {
         self.number("SELECT count(*) FROM processed_messages").await
     }
 
-    pub async fn effects_of(&self, id: &str) -> i64 {
+    pub(crate) async fn effects_of(&self, id: &str) -> i64 {
         self.number(&format!("SELECT count(*) FROM effects WHERE id = '{id}'")).await
     }
 }
 
-pub async fn connect(fresh: &Fresh, connections: u32) -> Pool<Db> {
+pub(crate) async fn connect(fresh: &Fresh, connections: u32) -> Pool<Db> {
     PoolOptions::new().max_connections(connections).connect(&crate::url(fresh)).await.expect("the test database")
 }
 
 /// Polls a future at most `polls` times and then drops it where it is; `None` if it had not finished.
-pub async fn drop_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+pub(crate) async fn drop_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     struct Limited<'a, F> {
         future: Pin<&'a mut F>,
         left: usize,

@@ -11,11 +11,12 @@ mod once;
 mod only;
 mod processes;
 mod verified;
+mod wire;
 
 use sqlx::{AssertSqlSafe, Executor as _, Pool};
 
-pub use servers::Database as Fresh;
-pub use sqlx::{MySql as Db, MySqlConnection as Connection, MySqlTransaction as Tx};
+pub(crate) use servers::Database as Fresh;
+pub(crate) use sqlx::{MySql as Db, MySqlConnection as Connection, MySqlTransaction as Tx};
 
 use handlers::Step;
 use harness::World;
@@ -34,6 +35,19 @@ const READERS_BESIDE_WRITERS: Option<&str> = None;
 const ISOLATION_LEVELS: &[&str] = &["read uncommitted", "read committed", "repeatable read", "serializable"];
 const SLEEP: &str = "SELECT SLEEP(0.2)";
 
+/// Replies that a handler of one statement waits for, its statements prepared before. A joined one also waits for what
+/// the handler before it has left queued.
+const ROUND_TRIPS: RoundTrips = RoundTrips { fresh: 3, duplicate: 1, joined: 5, joined_duplicate: 3, by_hand: 4 };
+
+#[derive(Debug, Default, PartialEq)]
+struct RoundTrips {
+    fresh: usize,
+    duplicate: usize,
+    joined: usize,
+    joined_duplicate: usize,
+    by_hand: usize,
+}
+
 async fn fresh() -> Fresh {
     servers::Kind::Mariadb.fresh_database().await
 }
@@ -49,9 +63,10 @@ async fn pool_with_isolation(fresh: &Fresh, level: &'static str) -> Pool<Db> {
             connection.execute(AssertSqlSafe(set)).await.map(drop)
         })
     });
-    options.connect(&fresh.url()).await.expect("the test database")
+    options.connect(fresh.url()).await.expect("the test database")
 }
 
+#[expect(clippy::unused_async, reason = "the other databases have to wait here")]
 /// MySQL and MariaDB have no deferred constraints: nothing that a body does can make COMMIT fail by itself.
 async fn deferred_violation(_world: &World) -> Option<[Step<'static>; 1]> {
     None

@@ -60,6 +60,22 @@ async fn a_strange_sql_mode_changes_nothing() {
 }
 
 #[tokio::test]
+async fn messages_in_another_language_change_nothing() {
+    let world = World::not_migrated(1).await;
+    world.pool.execute("SET lc_messages = 'de_DE'").await.unwrap();
+    let error = Error::from(handlers::record(&world.pool, "1").await.unwrap_err());
+    let Error::NotMigrated { source, .. } = error else { panic!("{error:?}") };
+    assert!(source.to_string().contains("existiert nicht"), "{source}");
+
+    idempotent_runtime::migrate(&world.pool).await.unwrap();
+    world.run("CREATE TABLE effects (id VARCHAR(100) NOT NULL)").await;
+    assert!(handlers::record(&world.pool, "1").await.unwrap().is_processed());
+    assert!(handlers::record(&world.pool, "1").await.unwrap().is_duplicate());
+    let ended = handlers::scripted(&world.pool, "2", &[Step::Effect, Step::Try("COMMIT")]).await;
+    assert!(matches!(ended, Err(Error::TransactionLost(lost)) if lost.claim_kept()));
+}
+
+#[tokio::test]
 async fn the_sessions_time_zone_changes_nothing() {
     let world = World::with_connections(1).await;
     let store = ClaimStore::new(world.pool.clone());

@@ -11,11 +11,12 @@ mod once;
 mod only;
 mod processes;
 mod verified;
+mod wire;
 
 use sqlx::{Executor as _, Pool};
 
-pub use servers::Database as Fresh;
-pub use sqlx::{PgConnection as Connection, PgTransaction as Tx, Postgres as Db};
+pub(crate) use servers::Database as Fresh;
+pub(crate) use sqlx::{PgConnection as Connection, PgTransaction as Tx, Postgres as Db};
 
 use handlers::Step;
 use harness::World;
@@ -34,6 +35,18 @@ const READERS_BESIDE_WRITERS: Option<&str> = None;
 const ISOLATION_LEVELS: &[&str] = &["read committed", "repeatable read", "serializable"];
 const SLEEP: &str = "SELECT pg_sleep(0.2)";
 
+/// Replies that a handler of one statement waits for, its statements prepared before.
+const ROUND_TRIPS: RoundTrips = RoundTrips { fresh: 4, duplicate: 2, joined: 4, joined_duplicate: 2, by_hand: 4 };
+
+#[derive(Debug, Default, PartialEq)]
+struct RoundTrips {
+    fresh: usize,
+    duplicate: usize,
+    joined: usize,
+    joined_duplicate: usize,
+    by_hand: usize,
+}
+
 async fn fresh() -> Fresh {
     servers::Kind::Postgres.fresh_database().await
 }
@@ -49,7 +62,7 @@ async fn pool_with_isolation(fresh: &Fresh, level: &'static str) -> Pool<Db> {
             connection.execute(set).await.map(drop)
         })
     });
-    options.connect(&fresh.url()).await.expect("the test database")
+    options.connect(fresh.url()).await.expect("the test database")
 }
 
 /// A body whose violation only COMMIT reports.

@@ -48,10 +48,21 @@ async fn the_sessions_time_zone_changes_nothing() {
 #[tokio::test]
 async fn messages_in_another_language_change_nothing() {
     let world = World::not_migrated(1).await;
-    // Installed or not, the server then words its errors in another way or keeps the words; we read codes only.
-    world.pool.execute("SET lc_messages TO 'C'").await.unwrap();
+    let german = world.pool.execute("SET lc_messages TO 'de_DE.UTF-8'").await;
+    german
+        .expect("the server knows German: `localedef -i de_DE -f UTF-8 de_DE.UTF-8` where it runs, and start it again");
     let error = Error::from(handlers::record(&world.pool, "1").await.unwrap_err());
-    assert!(matches!(error, Error::NotMigrated { .. }));
+    let Error::NotMigrated { source, .. } = error else { panic!("{error:?}") };
+    assert!(source.to_string().contains("existiert nicht"), "{source}");
+
+    idempotent_runtime::migrate(&world.pool).await.unwrap();
+    world.run("CREATE TABLE effects (id VARCHAR(100) NOT NULL)").await;
+    assert!(handlers::record(&world.pool, "1").await.unwrap().is_processed());
+    assert!(handlers::record(&world.pool, "1").await.unwrap().is_duplicate());
+    let swallowed = handlers::scripted(&world.pool, "2", &[Step::Effect, Step::Try("SELEC")]).await;
+    assert!(matches!(swallowed, Err(Error::TransactionLost(lost)) if !lost.claim_kept()));
+    let ended = handlers::scripted(&world.pool, "3", &[Step::Effect, Step::Try("COMMIT")]).await;
+    assert!(matches!(ended, Err(Error::TransactionLost(lost)) if lost.claim_kept()));
 }
 
 /// Two transactions that each read what the other writes: under serializable isolation one of them cannot commit.

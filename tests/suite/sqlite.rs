@@ -14,8 +14,8 @@ mod verified;
 
 use sqlx::Pool;
 
-pub use servers::Database as Fresh;
-pub use sqlx::{Sqlite as Db, SqliteConnection as Connection, SqliteTransaction as Tx};
+pub(crate) use servers::Database as Fresh;
+pub(crate) use sqlx::{Sqlite as Db, SqliteConnection as Connection, SqliteTransaction as Tx};
 
 use handlers::Step;
 use harness::World;

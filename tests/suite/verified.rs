@@ -116,6 +116,30 @@ async fn a_savepoint_of_the_bodys_own_changes_nothing() {
     check("recovered", &recovered, End::Processed, 1).await;
 }
 
+/// sqlx then counts one transaction more than there is to end.
+#[tokio::test]
+async fn a_nested_transaction_that_the_body_forgets_costs_nothing_but_itself() {
+    let world = World::with_connections(1).await;
+    for round in 0..3 {
+        let id = format!("round-{round}");
+        match handlers::scripted(&world.pool, &id, &[Step::Effect, Step::Forget]).await {
+            Ok(outcome) => {
+                assert!(outcome.is_processed());
+                assert_eq!(world.effects_of(&id).await, 1);
+            }
+            Err(error) => {
+                assert!(matches!(&error, Error::TransactionLost(lost) if !lost.claim_kept()), "{error:?}");
+                assert_eq!(world.effects_of(&id).await, 0);
+            }
+        }
+        let _ = handlers::scripted(&world.pool, "fails", &[Step::Forget, Step::Fail]).await.unwrap_err();
+        assert_eq!(world.effects_of("forgotten").await, 0);
+        let next = format!("next-{round}");
+        assert!(handlers::record(&world.pool, &next).await.unwrap().is_processed(), "the connection is sound");
+        assert_eq!(world.effects_of(&next).await, 1);
+    }
+}
+
 #[tokio::test]
 async fn an_error_that_commit_reports_is_known_and_leaves_nothing() {
     let world = World::with_connections(1).await;

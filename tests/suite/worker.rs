@@ -23,11 +23,11 @@ macro_rules! consumer {
                 Ok(())
             }
 
-            pub async fn connect(url: &str) -> Pool<$db> {
+            pub(super) async fn connect(url: &str) -> Pool<$db> {
                 PoolOptions::new().max_connections(8).connect(url).await.expect("the database")
             }
 
-            pub async fn deliver(pool: Pool<$db>, id: String, crash: bool) -> sqlx::Result<Outcome<()>> {
+            pub(super) async fn deliver(pool: Pool<$db>, id: String, crash: bool) -> sqlx::Result<Outcome<()>> {
                 record(&pool, &id, crash).await
             }
         }

@@ -21,7 +21,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlTransactio
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::nested::Nested;
-use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName};
+use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName, unwind};
 use crate::{Database, Error, migrate};
 
 /// In UTC whatever the session's time zone is. Values are appended by [`insert`].
@@ -107,6 +107,7 @@ impl Operations for MySql {
         watch: Watch,
         claim: Option<NewClaim<'_>>,
     ) -> Result<(), Failed> {
+        unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         let request = match watch.savepoint() {
             None => "RELEASE SAVEPOINT idempotent_claim; COMMIT; SET autocommit = 1".to_owned(),
             // A fresh savepoint of the name, so that the rollback to it that sqlx queues undoes nothing.
@@ -124,6 +125,7 @@ impl Operations for MySql {
         watch: Watch,
         claim: Option<NewClaim<'_>>,
     ) -> Result<(), Failed> {
+        unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         let request = match watch.savepoint() {
             None => "RELEASE SAVEPOINT idempotent_claim; ROLLBACK; SET autocommit = 1".to_owned(),
             Some(savepoint) => format!("ROLLBACK TO SAVEPOINT {savepoint}"),
@@ -146,7 +148,7 @@ impl Operations for MySql {
     }
 
     fn is_tainted(progress: Progress) -> bool {
-        progress != Progress::Clean
+        !matches!(progress, Progress::Clean | Progress::Closed)
     }
 
     async fn restore(connection: &mut MySqlConnection, progress: Progress) -> Result<(), sqlx::Error> {
@@ -164,13 +166,18 @@ impl Operations for MySql {
     }
 
     async fn migrate(pool: &Pool<MySql>, table: &TableName) -> Result<(), Error> {
-        let mut connection = pool.acquire().await?;
-        // DDL commits by itself here, so a lock of the session keeps other instances out.
-        let lock = format!("idempotent_{table}");
-        sqlx::query("DO GET_LOCK(LEFT(?, 64), 60)").bind(&lock).execute(&mut *connection).await?;
-        let migrated = migrate::run(&mut *connection, table, '`', MIGRATIONS).await;
-        sqlx::query("DO RELEASE_LOCK(LEFT(?, 64))").bind(&lock).execute(&mut *connection).await?;
-        migrated
+        // DDL commits by itself here, so a lock of the session keeps other instances out. On a connection of its own: if
+        // this future is dropped, the connection goes, and the lock with it.
+        let mut connection = pool.acquire().await?.detach();
+        let lock = sqlx::query_scalar::<_, Option<i64>>("SELECT GET_LOCK(LEFT(?, 64), 60)")
+            .bind(format!("idempotent_{table}"));
+        if lock.fetch_one(&mut connection).await? != Some(1) {
+            let waited =
+                std::io::Error::new(std::io::ErrorKind::TimedOut, "another instance has been migrating for a minute");
+            return Err(Error::Database(sqlx::Error::Io(waited)));
+        }
+        migrate::run(&mut connection, table, '`', MIGRATIONS).await?;
+        Ok(connection.close().await?)
     }
 
     async fn find(

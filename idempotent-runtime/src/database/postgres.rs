@@ -17,7 +17,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, PgTransaction,
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::nested::Nested;
-use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName};
+use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName, unwind};
 use crate::{Database, Error, migrate};
 
 /// `clock_timestamp()` is the wall clock, `now()` would be the transaction's start. A duplicate returns no row and leaves
@@ -84,6 +84,7 @@ impl Operations for Postgres {
         watch: Watch,
         _claim: Option<NewClaim<'_>>,
     ) -> Result<(), Failed> {
+        unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         let check = watch.check();
         let request = match watch.savepoint() {
             None => format!("{check}; COMMIT; BEGIN"),
@@ -102,6 +103,7 @@ impl Operations for Postgres {
         watch: Watch,
         _claim: Option<NewClaim<'_>>,
     ) -> Result<(), Failed> {
+        unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         match checked(&mut transaction, watch.check()).await {
             Err((_, error @ sqlx::Error::Database(_))) if !is_aborted(&error) => {
                 Err(watch.give_up(transaction, error).await)

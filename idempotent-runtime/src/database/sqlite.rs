@@ -16,7 +16,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Pool, Sqlite, SqliteTr
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::nested::Nested;
-use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName};
+use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName, unwind};
 use crate::{Database, Error, migrate};
 
 /// Takes the write lock at once. A deferred transaction that reads first would be refused the lock later
@@ -138,7 +138,7 @@ impl Operations for Sqlite {
         if connection.is_in_transaction() {
             rebuild(connection, "BEGIN").await?;
         }
-        unwind(connection, 0).await
+        unwind::<Sqlite>(connection, 0).await
     }
 
     async fn migrate(pool: &Pool<Sqlite>, table: &TableName) -> Result<(), Error> {
@@ -184,14 +184,6 @@ pub(super) fn failure(error: &SqliteError) -> Failure {
         Some(SQLITE_TOOBIG | SQLITE_CONSTRAINT | SQLITE_MISMATCH) => Failure::Data,
         _ => Failure::Other,
     }
-}
-
-/// Rolls back what sqlx counts above `depth`. The count is the worker's: it is right once a request was awaited.
-async fn unwind(connection: &mut SqliteConnection, depth: usize) -> Result<(), sqlx::Error> {
-    while SqliteTransactionManager::get_transaction_depth(connection) > depth {
-        SqliteTransactionManager::rollback(connection).await?;
-    }
-    Ok(())
 }
 
 /// Begins anew what sqlx still counts as open. After a rollback that SQLite or the body did, sqlx's own
@@ -307,7 +299,7 @@ impl Watch {
         let joined = self.depth > 1;
         let end = async {
             rebuild(&mut transaction, if joined { BEGIN } else { "BEGIN" }).await?;
-            unwind(&mut transaction, self.depth).await?;
+            unwind::<Sqlite>(&mut transaction, self.depth).await?;
             transaction.rollback().await?;
             // The caller's transaction is gone too. What it does next must not commit without what it did before: it
             // now has a write transaction whose commit the hook refuses, and whose rollback succeeds.

@@ -1,0 +1,47 @@
+//! Two handlers of one program with one consumer name never share claims: neither runs (G7).
+
+use idempotent_runtime::{Disposition, Error, catalog, migrate};
+use sqlx::SqlitePool;
+
+mod billing {
+    use idempotent_runtime::{Error, idempotent};
+    use sqlx::SqliteTransaction;
+
+    #[idempotent(key = "{id}")]
+    pub(super) async fn handle(_tx: &mut SqliteTransaction<'_>, id: &str) -> Result<&'static str, Error> {
+        Ok("billing")
+    }
+}
+
+mod shipping {
+    use idempotent_runtime::{Error, idempotent};
+    use sqlx::SqliteTransaction;
+
+    #[idempotent(key = "{id}")]
+    pub(super) async fn handle(_tx: &mut SqliteTransaction<'_>, id: &str) -> Result<&'static str, Error> {
+        Ok("shipping")
+    }
+
+    #[idempotent(key = "{id}")]
+    pub(super) async fn another(_tx: &mut SqliteTransaction<'_>, id: &str) -> Result<&'static str, Error> {
+        Ok("another")
+    }
+}
+
+#[tokio::test]
+async fn the_first_use_of_either_names_both_places() {
+    let pool = SqlitePool::connect("sqlite::memory:").await.expect("SQLite");
+    migrate(&pool).await.expect("the claim table");
+    for outcome in [billing::handle(&pool, "1").await, shipping::handle(&pool, "1").await] {
+        let error = outcome.expect_err("its claims would be shared");
+        assert!(matches!(error, Error::ConsumerCollision { consumer: "tests.handle", .. }), "{error:?}");
+        assert_eq!(error.disposition(), Disposition::Retry, "a deployment repairs it");
+        let text = error.to_string();
+        for part in ["collision::billing::handle", "collision::shipping::handle", "collision.rs:", "consumer = \"…\""]
+        {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+    }
+    assert_eq!(shipping::another(&pool, "1").await.expect("its name is its own").value(), Some("another"));
+    assert!(matches!(catalog().check(), Err(Error::ConsumerCollision { .. })));
+}

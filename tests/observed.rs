@@ -1,0 +1,89 @@
+//! A duplicate is logged at info and counted per consumer and sender (G8), and nothing that a message holds breaks a log
+//! line or multiplies a metric's labels.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use idempotent_runtime::{idempotent, migrate};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use sqlx::{SqlitePool, SqliteTransaction};
+
+#[idempotent(key = "{id}", sender = "{sender}", consumer = "observed.nothing")]
+async fn do_nothing(_tx: &mut SqliteTransaction<'_>, sender: &str, id: &str) -> sqlx::Result<()> {
+    Ok(())
+}
+
+async fn pool() -> SqlitePool {
+    let pool = sqlx::pool::PoolOptions::new().max_connections(1).connect("sqlite::memory:").await.expect("SQLite");
+    migrate(&pool).await.expect("the claim table");
+    pool
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_is_logged_at_info_on_one_line_whatever_its_key() {
+    let pool = pool().await;
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(move || writer.clone());
+    let guard = tracing::subscriber::set_default(subscriber.finish());
+    let forged = "1\n2026-01-01T00:00:00Z ERROR forged: \u{1b}[31m\"key\"=\"2\"";
+    for _ in 0..2 {
+        do_nothing(&pool, "st\nripe", forged).await.expect("no error");
+    }
+    drop(guard);
+    let log = String::from_utf8(log.0.lock().expect("the log").clone()).expect("text");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("idempotent_runtime")).collect();
+    assert_eq!(lines.len(), 1, "one line for the duplicate, none for what was processed:\n{log}");
+    for part in ["INFO", "duplicate", "observed.nothing", "st%0Aripe", "1%0A2026-01-01T00:00:00Z%20ERROR%20forged"] {
+        assert!(lines[0].contains(part), "{part} is not in {}", lines[0]);
+    }
+    assert!(!log.contains('\u{1b}'));
+}
+
+#[tokio::test]
+async fn messages_are_counted_by_consumer_sender_and_outcome_with_bounded_labels() {
+    let pool = pool().await;
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let guard = metrics::set_default_local_recorder(&recorder);
+    for _ in 0..3 {
+        do_nothing(&pool, "stripe", "1").await.expect("no error");
+    }
+    for sender in 0..300 {
+        do_nothing(&pool, &format!("sender-{sender}"), "1").await.expect("no error");
+    }
+    drop(guard);
+    let mut senders = 0;
+    let mut of_stripe = Vec::new();
+    let mut sum = 0;
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let labels: Vec<(&str, &str)> = key.key().labels().map(|label| (label.key(), label.value())).collect();
+        let DebugValue::Counter(count) = value else { panic!("{key:?} is no counter") };
+        assert_eq!((key.key().name(), labels[0]), ("idempotent_messages_total", ("consumer", "observed.nothing")));
+        senders += 1;
+        sum += count;
+        if labels[1] == ("sender", "stripe") {
+            of_stripe.push((labels[2].1.to_owned(), count));
+        }
+    }
+    of_stripe.sort();
+    assert_eq!(of_stripe, [("duplicate".to_owned(), 2), ("processed".to_owned(), 1)]);
+    assert_eq!(sum, 303, "every message is counted");
+    assert!(senders <= 103, "{senders} time series for 301 senders");
+}

@@ -1,0 +1,66 @@
+//! The way of one `#[idempotent]`: parse, check, expand.
+
+use proc_macro2::{TokenStream, TokenTree};
+
+use crate::check::Handler;
+use crate::errors::Errors;
+use crate::expand;
+use crate::options::{Name, Options};
+use crate::runtime::Runtime;
+use crate::signature::{Function, Signature};
+
+/// Expands the attribute. `package` is the name of the user's package, for the default consumer.
+///
+/// Whatever is wrong, the function is still there afterwards, so that the errors shown are the real ones only.
+pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream, package: Option<&str>) -> TokenStream {
+    let mut errors = Errors::default();
+    let options = Options::parse(arguments, &mut errors);
+    let function: Function = match syn::parse2(item.clone()) {
+        Ok(function) => function,
+        Err(error) => {
+            no_function(&item, error, &mut errors);
+            let mut output = errors.to_compile_errors();
+            output.extend(item);
+            return output;
+        }
+    };
+    let runtime = Runtime::new(options.path(Name::Crate));
+    let signature = Signature::read(function, &runtime, &mut errors);
+    if let Some(handler) = Handler::check(&signature, &options, &runtime, package, &mut errors) {
+        return expand::handler(&handler, &runtime);
+    }
+    let mut output = errors.to_compile_errors();
+    output.extend(expand::fallback(&signature, &runtime));
+    output
+}
+
+/// Says what the attribute stands on, if it is not a function.
+fn no_function(item: &TokenStream, error: syn::Error, errors: &mut Errors) {
+    const ITEMS: [&str; 11] =
+        ["struct", "enum", "union", "trait", "impl", "mod", "const", "static", "type", "use", "extern"];
+    let keyword = item.clone().into_iter().find_map(|token| match token {
+        TokenTree::Ident(ident) if ITEMS.iter().any(|word| ident == word) => Some(ident),
+        _ => None,
+    });
+    let place = match keyword.as_ref().map(ToString::to_string).as_deref() {
+        Some("impl" | "trait" | "mod") => "write it above each handler inside",
+        _ => "write it above the `async fn` that handles a message",
+    };
+    match keyword {
+        _ if is_function(item) => errors.push(error),
+        Some(keyword) => {
+            errors
+                .on(&keyword, format_args!("`#[idempotent]` belongs on a function, and this is `{keyword}`: {place}"));
+        }
+        None => errors.at(error.span(), format_args!("`#[idempotent]` belongs on a function: {place}")),
+    }
+}
+
+/// `const fn` and `extern "C" fn` start like other items.
+fn is_function(item: &TokenStream) -> bool {
+    item.clone().into_iter().any(|token| matches!(token, TokenTree::Ident(ident) if ident == "fn"))
+}
+
+#[cfg(test)]
+#[path = "attribute_tests.rs"]
+mod tests;

@@ -1,0 +1,198 @@
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use syn::{File, Item, ItemFn};
+
+use super::idempotent;
+use crate::display::display;
+
+fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    idempotent(arguments, item, Some("billing"))
+}
+
+/// Code without any space, so that it can be searched.
+fn squeezed(code: impl ToTokens) -> String {
+    code.into_token_stream().to_string().split_whitespace().collect()
+}
+
+fn parse(output: TokenStream) -> Vec<Item> {
+    syn::parse2::<File>(output).unwrap_or_else(|error| panic!("{error}")).items
+}
+
+/// The messages and the function of an expansion with errors.
+fn refused(arguments: TokenStream, item: TokenStream) -> (Vec<String>, ItemFn) {
+    let mut messages = Vec::new();
+    let mut function = None;
+    for item in parse(expand(arguments, item)) {
+        match item {
+            Item::Macro(item) => messages.push(item.mac.tokens.to_string()),
+            Item::Fn(item) => function = Some(item),
+            _ => panic!("unexpected item"),
+        }
+    }
+    (messages, function.expect("the function is still there"))
+}
+
+#[test]
+fn a_handler_is_rewritten_and_registered() {
+    let output = expand(
+        quote!(key = "{event.id}"),
+        quote! {
+            /// Documented.
+            async fn grant(tx: &mut PgTransaction<'_>, event: &Event, claim: &Claim) -> sqlx::Result<i64> {
+                Ok(1)
+            }
+        },
+    );
+    let items = parse(output);
+    let [Item::Fn(function)] = items.as_slice() else { panic!("one function") };
+    assert_eq!(
+        display(&function.sig),
+        "async fn grant(tx: impl ::idempotent_runtime::__private::Into<::idempotent_runtime::Source<'_, \
+         ::idempotent_runtime::__private::Postgres>>, event: &Event) -> \
+         sqlx::Result<::idempotent_runtime::Outcome<i64>>"
+    );
+    let body = squeezed(&function.block);
+    assert!(body.contains(r#"consumer:"billing.grant",consumer_chosen:false"#), "{body}");
+    assert!(body.contains(r#"key:::idempotent_runtime::__private::Template::new("{event.id}",&["",""])"#), "{body}");
+    assert!(body.contains(r#"sender:::idempotent_runtime::__private::Template::new("",&[""])"#), "{body}");
+    assert!(body.contains(r#".part("event.id",&event.id)"#), "{body}");
+    assert!(body.contains("let(transaction,claim)=run.parts()"), "{body}");
+}
+
+#[test]
+fn a_public_handler_has_a_named_source() {
+    let signature = |item: TokenStream| match parse(expand(quote!(key = "{id}"), item)).remove(0) {
+        Item::Fn(function) => display(&function.sig),
+        _ => panic!("a function"),
+    };
+    let named = signature(quote!(
+        pub async fn f(tx: &mut SqliteTransaction<'_>, id: u8) -> sqlx::Result<()> {
+            Ok(())
+        }
+    ));
+    assert!(named.starts_with("async fn f<'via, Via: "), "{named}");
+    assert!(named.contains("(tx: Via, id: u8)"), "{named}");
+    // The names are not those of the user.
+    let taken = quote!(
+        pub async fn f(tx: &mut SqliteTransaction<'_>, id: u8) -> sqlx::Result<Via> {
+            Via::new()
+        }
+    );
+    assert!(signature(taken).contains("<'via, Via2: "));
+    // Explicit type arguments keep their meaning.
+    let generic = quote!(
+        pub async fn f<T>(tx: &mut SqliteTransaction<'_>, id: T) -> sqlx::Result<()> {
+            Ok(())
+        }
+    );
+    assert!(signature(generic).starts_with("async fn f<T>(tx: impl "));
+}
+
+#[test]
+fn lifetimes_that_nothing_names_any_more_are_gone() {
+    let item = quote! {
+        async fn f<'t, 'c, 'e>(tx: &'t mut PgTransaction<'c>, id: &'e str) -> sqlx::Result<&'e str> { g::<'c>() }
+    };
+    let Item::Fn(function) = parse(expand(quote!(key = "{id}"), item)).remove(0) else { panic!("a function") };
+    assert!(display(&function.sig).starts_with("async fn f<'c, 'e>("), "{}", display(&function.sig));
+}
+
+#[test]
+fn all_errors_are_reported_and_the_function_stays() {
+    let (messages, function) = refused(
+        quote!(key = "{nothing.id}:{event.id:?}", key = "", retention = 7, horizon = "3x", colour = "red"),
+        quote!(
+            fn grant(tx: PgTransaction<'_>, event: &Event) -> i64 {
+                1
+            }
+        ),
+    );
+    for expected in [
+        "`key` is given twice",
+        "text in quotes",
+        "no option `colour`",
+        "not async",
+        "by value",
+        "can fail",
+        "format spec",
+        "unknown unit",
+    ] {
+        assert!(messages.iter().any(|message| message.contains(expected)), "{expected}: {messages:#?}");
+    }
+    assert_eq!(messages.len(), 8, "{messages:#?}");
+    assert!(display(&function.sig).contains("tx: impl ::idempotent_runtime::__private::Into"));
+}
+
+#[test]
+fn beside_an_error_nothing_of_the_body_runs_and_nothing_is_registered() {
+    let (_, function) = refused(
+        quote!(key = "constant"),
+        quote!(
+            async fn f(tx: &mut PgTransaction<'_>, event: &Event) -> sqlx::Result<i64> {
+                charge(event).await
+            }
+        ),
+    );
+    let body = squeezed(&function.block);
+    assert!(body.starts_with("{let()=match::core::option::Option::None{"), "{body}");
+    assert!(body.contains("charge(event)"), "{body}");
+    assert!(!body.contains("HANDLER"), "{body}");
+}
+
+#[test]
+fn a_body_that_does_not_parse_comes_back_as_it_was() {
+    let body = "if event . ; ) ( ;".replace(") (", "");
+    let item: TokenStream =
+        format!("async fn f(tx: &mut PgTransaction<'_>, event: &Event) -> sqlx::Result<()> {{ {body} }}")
+            .parse()
+            .expect("tokens");
+    let output = expand(quote!(key = "{event.id}"), item).to_string();
+    assert!(output.contains("if event . ;"), "{output}");
+    assert!(!output.contains("compile_error"), "{output}");
+}
+
+#[test]
+fn an_item_that_is_no_function_comes_back_as_it_was() {
+    for item in [
+        quote!(
+            struct S {
+                id: u8,
+            }
+        ),
+        quote!(impl S { async fn f() {} }),
+        quote!(let x = 1;),
+        quote!(),
+    ] {
+        let output = expand(quote!(key = "{event.id}"), item.clone()).to_string();
+        assert!(output.starts_with(":: core :: compile_error !"), "{output}");
+        assert!(output.ends_with(&item.to_string()), "{output}");
+    }
+}
+
+#[test]
+fn the_user_can_lack_a_package() {
+    let item = quote!(
+        async fn f(tx: &mut PgTransaction<'_>, id: u8) -> sqlx::Result<()> {
+            Ok(())
+        }
+    );
+    let refused = idempotent(quote!(key = "{id}"), item.clone(), None).to_string();
+    assert!(refused.contains("which only Cargo tells"), "{refused}");
+    let chosen = idempotent(quote!(key = "{id}", consumer = "billing.f"), item, None).to_string();
+    assert!(!chosen.contains("compile_error"), "{chosen}");
+}
+
+#[test]
+fn every_option_has_a_working_example() {
+    let item = quote!(
+        async fn f(tx: &mut PgTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+            Ok(())
+        }
+    );
+    for entry in crate::options::TABLE {
+        let key = if entry.text == "key" { "" } else { r#", key = "{event.id}""# };
+        let arguments = format!("{}{key}", entry.example).parse().expect("tokens");
+        let output = expand(arguments, item.clone()).to_string();
+        assert!(!output.contains("compile_error"), "{}: {output}", entry.text);
+    }
+}

@@ -1,0 +1,189 @@
+//! The section that a handler's documentation gains, written for somebody who has never heard of idempotency keys.
+
+use syn::{Pat, Type};
+
+use crate::check::Handler;
+use crate::display::display;
+use crate::options::TABLE;
+use crate::settings::{Identity, Missing, Root, Settings};
+use crate::signature::{Role, Signature};
+use crate::template::Part;
+use crate::types;
+
+/// The whole section, as Markdown.
+pub(crate) fn section(handler: &Handler<'_>) -> String {
+    let Handler { signature, settings, .. } = handler;
+    let mut text = format!(
+        "\n# Idempotency\n\n\
+         Each message is processed once. When one arrives whose key has been processed before, the body does not run, \
+         and the answer is `Ok(Outcome::Duplicate(_))`. {}\n\n\
+         The key of a message is {}:\n\n{}\n{}",
+        source(signature),
+        code(&settings.key.template.source),
+        parts(&settings.key, signature),
+        stored_form(&settings.key, signature),
+    );
+    if !settings.sender.roots.is_empty() {
+        let (source, parts) = (code(&settings.sender.template.source), parts(&settings.sender, signature));
+        text.extend(["\n\nIts sender is ", &source, ":\n\n", &parts]);
+    }
+    text.push_str("\n\n");
+    for sentence in TABLE.iter().map(|entry| (entry.in_force)(settings)).filter(|sentence| !sentence.is_empty()) {
+        text.extend(["- ", &sentence, "\n"]);
+    }
+    text
+}
+
+/// What callers pass in the place of the transaction.
+fn source(signature: &Signature) -> String {
+    let transaction = signature.with_role(Role::Transaction).flat_map(|parameter| &parameter.bindings).next();
+    let name = transaction.map_or_else(|| "tx".to_owned(), |binding| binding.outer.to_string());
+    format!(
+        "For {}, pass where the work is to be done: `&pool`, `&store`, `&mut connection`, or `&mut *transaction` to join \
+         a transaction of your own.",
+        code(&name)
+    )
+}
+
+/// Where each part comes from.
+fn parts(identity: &Identity, signature: &Signature) -> String {
+    let mut table = String::from("| part | parameter | type | field |\n|---|---|---|---|\n");
+    for (part, root) in identity.parts() {
+        let (parameter, ty) = origin(root, signature);
+        let path = part.path();
+        let field = if path.is_empty() { "the value itself".to_owned() } else { cell(path.trim_start_matches('.')) };
+        let part = cell(&format!("{{{}}}", part.text));
+        table.extend(["| ", &part, " | ", &parameter, " | ", &ty, " | ", &field, " |\n"]);
+    }
+    table
+}
+
+/// The parameter of a part, and its type as the user wrote it.
+fn origin(root: &Root, signature: &Signature) -> (String, String) {
+    let Some(parameter) = root.parameter.map(|index| &signature.parameters[index]) else {
+        return (cell("self"), cell("Self"));
+    };
+    let ty = cell(&display(&parameter.ty));
+    let ty = if matches!(parameter.pattern, Pat::Ident(_)) { ty } else { format!("a part of {ty}") };
+    (cell(&root.ident.to_string()), ty)
+}
+
+/// What the database holds for a message, by example.
+fn stored_form(key: &Identity, signature: &Signature) -> String {
+    let mut stored = String::new();
+    let mut values = Vec::new();
+    let mut literals = key.template.literals.iter();
+    stored.extend(literals.next().map(String::as_str));
+    for ((index, (part, root)), literal) in key.parts().enumerate().zip(literals) {
+        let value = example(part, root, index, signature);
+        values.push(format!("{} is {}", code(&part.text), code(value)));
+        stored.push_str(value);
+        stored.push_str(literal);
+    }
+    let own = own_punctuation(key);
+    let (and_own, before, after) = match own.first() {
+        None => (String::new(), "a b".to_owned(), "a%20b".to_owned()),
+        Some(first) => {
+            let own: Vec<String> = own.iter().map(|char| code(&char.to_string())).collect();
+            let and_own = format!(", and the punctuation of the template itself ({})", own.join(" "));
+            (and_own, format!("a{first}b"), format!("a%{:02X}b", u32::from(*first)))
+        }
+    };
+    format!(
+        "When {}, the database holds {}. Inside a value, spaces, `%`, control characters and everything outside \
+         ASCII{and_own} are percent-encoded: {} is stored as {}. A key of more than 255 bytes is stored as its SHA-256.",
+        values.join(" and "),
+        code(&stored),
+        code(&before),
+        code(&after),
+    )
+}
+
+/// A value that a part could have, of letters and digits alone, which are stored as they are.
+fn example(part: &Part, root: &Root, index: usize, signature: &Signature) -> &'static str {
+    let ty = root.parameter.filter(|_| part.steps.is_empty()).map(|index| &signature.parameters[index].ty);
+    match ty.map(|ty| types::passing(ty).1) {
+        Some(Type::Path(path)) if path.path.is_ident("bool") => "true",
+        Some(Type::Path(path)) if path.path.is_ident("char") => "x",
+        _ => ["42", "7", "3", "5", "2"][index % 5],
+    }
+}
+
+/// The punctuation in the literal text, each character once.
+fn own_punctuation(identity: &Identity) -> Vec<char> {
+    let mut own = Vec::new();
+    for char in identity.template.literals.iter().flat_map(|literal| literal.chars()) {
+        if char.is_ascii_punctuation() && !own.contains(&char) {
+            own.push(char);
+        }
+    }
+    own
+}
+
+/// Nothing to say beyond what the section says anyway.
+pub(crate) const fn nothing(_: &Settings) -> String {
+    String::new()
+}
+
+pub(crate) fn consumer(settings: &Settings) -> String {
+    let name = code(&settings.consumer.name);
+    if settings.consumer.chosen {
+        format!(
+            "**Consumer:** {name}, chosen for this handler. Another consumer processes the same message for itself."
+        )
+    } else {
+        format!(
+            "**Consumer:** {name}, made from the names of package and function. Another consumer processes the same \
+             message for itself, so that a rename begins anew; `consumer = \"…\"` gives a name that stays."
+        )
+    }
+}
+
+pub(crate) fn sender(settings: &Settings) -> String {
+    let source = &settings.sender.template.source;
+    if source.is_empty() {
+        "**Sender:** not told apart, so that keys must be unique among all messages of this consumer.".to_owned()
+    } else {
+        format!("**Sender:** {}. The same key from another sender is another message.", code(source))
+    }
+}
+
+pub(crate) fn retention(settings: &Settings) -> String {
+    let retention = settings.retention.long();
+    match settings.horizon {
+        Some(horizon) => format!(
+            "**Retention:** a processed key is remembered for {retention}, longer than the {} within which the sender \
+             may redeliver.",
+            horizon.long()
+        ),
+        None => format!(
+            "**Retention:** a processed key is remembered for {retention}. A message that is redelivered later is \
+             taken for a new one."
+        ),
+    }
+}
+
+pub(crate) fn missing(settings: &Settings) -> String {
+    match settings.missing {
+        Some(Missing::Process) => "**Missing key:** a message of which a part of the key is absent, empty or blank is \
+             processed without protection, each time that it arrives."
+            .to_owned(),
+        Some(Missing::Reject) | None => "**Missing key:** a message of which a part of the key is absent, empty or \
+             blank is refused with `Error::MissingKey`."
+            .to_owned(),
+    }
+}
+
+/// A code span, whatever the text contains.
+fn code(text: &str) -> String {
+    if text.contains('`') { format!("``` {text} ```") } else { format!("`{text}`") }
+}
+
+/// A code span in a table's cell.
+fn cell(text: &str) -> String {
+    code(text).replace('|', "\\|")
+}
+
+#[cfg(test)]
+#[path = "document_tests.rs"]
+mod tests;

@@ -1,0 +1,258 @@
+//! Writes the handler. Everything here has been checked, so that nothing can go wrong any more.
+//!
+//! Generated tokens have the span `mixed_site`: their local names are invisible to the user's code, and no lint takes
+//! them for it. Tokens of the user keep their spans, so that errors and warnings about them stay the user's.
+
+use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{Lifetime, ReturnType, Type};
+
+use crate::check::Handler;
+use crate::rewrite::{self, text};
+use crate::runtime::Runtime;
+use crate::settings::{Identity, Missing};
+use crate::signature::{Binding, Parameter, Role, Signature, plain_name, shown};
+use crate::template::Step;
+use crate::{attributes, document, types};
+
+/// The handler in place of the user's function.
+pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
+    let Runtime { private, .. } = runtime;
+    let Handler { signature, output, settings } = handler;
+    let span = Span::mixed_site();
+    let spec = spec(handler, runtime);
+    let sources = signature.with_role(Role::Transaction).flat_map(|parameter| {
+        let cfgs = &parameter.cfgs;
+        parameter.bindings.iter().map(move |binding| {
+            let outer = &binding.outer;
+            quote_spanned!(span=> #(#cfgs)* let source = #private::Into::into(#outer);)
+        })
+    });
+    let key = writer(&settings.key, "key", settings.missing, private);
+    let sender = writer(&settings.sender, "sender", settings.missing, private);
+    let parts = if signature.with_role(Role::Claim).next().is_some() {
+        quote_spanned!(span=> let (transaction, claim) = run.parts();)
+    } else {
+        quote_spanned!(span=> let transaction = run.transaction();)
+    };
+    let body = body(signature, &output.inferred, &used_elsewhere(handler), private, |parameter| {
+        let local = if parameter.role == Role::Claim { "claim" } else { "transaction" };
+        Ident::new(local, span).into_token_stream()
+    });
+    // A missing `From<Error>` is about the user's error type, so this is where the compiler should point.
+    let at_error = span.located_at(output.error);
+    let [result, into_outcome] = ["result", "into_outcome"].map(|name| Ident::new(name, at_error));
+    let finish = quote_spanned!(at_error=> run.finish(#result).await);
+    let statements = quote_spanned! {span=>
+        let handler = #spec;
+        #(#sources)*
+        let mut session = handler.open(source, #key, #sender);
+        // A conflict before the body has run makes the loop begin again.
+        let mut run = loop {
+            let settled = match session.begin().await {
+                #private::Ok(run) => break run,
+                #private::Err(settled) => settled,
+            };
+            if let #private::Some(outcome) = settled.#into_outcome() {
+                return session.close(outcome).await;
+            }
+        };
+        #parts
+        let #result = #body.await;
+        let outcome = #finish;
+        return session.close(outcome).await;
+    };
+    rewrite::function(signature, runtime, &document::section(handler), &statements)
+}
+
+/// The function with its new signature and a body that only editors and the type checker see: it stands beside a
+/// `compile_error!`, and callers should not get further errors from it.
+pub(crate) fn fallback(signature: &Signature, runtime: &Runtime) -> TokenStream {
+    let Runtime { path, private, .. } = runtime;
+    let span = Span::mixed_site();
+    let never = quote_spanned! {span=>
+        match ::core::option::Option::None {
+            ::core::option::Option::Some(never) => never,
+            ::core::option::Option::None => loop {},
+        }
+    };
+    let unit: Type = Type::Verbatim(quote_spanned!(span=> ()));
+    let returned = match (&signature.output, &signature.function.signature.output) {
+        (Some(output), _) => &output.inferred,
+        (None, ReturnType::Type(_, ty)) if !types::contains_impl(ty) => ty,
+        (None, _) => &unit,
+    };
+    let everything: Vec<&Ident> =
+        signature.parameters.iter().flat_map(|parameter| &parameter.bindings).map(|binding| &binding.outer).collect();
+    let body = body(signature, returned, &everything, private, |_| never.clone());
+    let statements = if signature.output.is_some() {
+        quote_spanned! {span=>
+            let () = #never;
+            match #body.await {
+                ::core::result::Result::Ok(value) => ::core::result::Result::Ok(#path::Outcome::Processed(value)),
+                ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
+            }
+        }
+    } else {
+        quote_spanned!(span=> let () = #never; #body.await)
+    };
+    rewrite::function(signature, runtime, "", &statements)
+}
+
+/// The names that something other than the body uses, and that are therefore not unused.
+fn used_elsewhere<'a>(handler: &Handler<'a>) -> Vec<&'a Ident> {
+    let Handler { signature, settings, .. } = handler;
+    let bindings = signature.parameters.iter().flat_map(|parameter| &parameter.bindings).map(|binding| &binding.outer);
+    if signature.function.attributes.iter().any(attributes::may_be_macro) {
+        // It sees the rewritten function, parameters included.
+        return bindings.collect();
+    }
+    let roots: Vec<_> = settings.key.roots.iter().chain(&settings.sender.roots).map(|root| &root.ident).collect();
+    bindings.filter(|outer| roots.contains(outer)).collect()
+}
+
+/// The static description of the handler, registered for the catalogue. It stands in a block of its own, where the
+/// user's body cannot see the item.
+fn spec(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
+    let Runtime { path, private, .. } = runtime;
+    let Handler { signature, settings, .. } = handler;
+    let (name, chosen) = (text(&settings.consumer.name), settings.consumer.chosen);
+    let (key, sender) = (template(&settings.key, private), template(&settings.sender, private));
+    let retention = Literal::u64_unsuffixed(settings.retention.secs());
+    let horizon = settings.horizon.map(|horizon| Literal::u64_unsuffixed(horizon.secs()));
+    let horizon = horizon.map_or_else(|| quote!(#private::None), |secs| quote!(#private::Some(#secs)));
+    let span = Span::mixed_site();
+    let missing = match settings.missing {
+        Some(Missing::Process) => quote_spanned!(span=> #private::Missing::Process),
+        Some(Missing::Reject) | None => quote_spanned!(span=> #private::Missing::Reject),
+    };
+    let function = text(&plain_name(&signature.function.signature.ident));
+    quote_spanned! {span=>
+        {
+            static HANDLER: #path::Handler = #private::handler(#private::Spec {
+                consumer: #name,
+                consumer_chosen: #chosen,
+                key: #key,
+                sender: #sender,
+                retention_secs: #retention,
+                horizon_secs: #horizon,
+                missing: #missing,
+                function: #private::concat!(#private::module_path!(), "::", #function),
+                file: #private::file!(),
+                line: #private::line!(),
+            });
+            #private::inventory::submit! { #private::Registered(&HANDLER) }
+            &HANDLER
+        }
+    }
+}
+
+fn template(identity: &Identity, private: &TokenStream) -> TokenStream {
+    let source = text(&identity.template.source);
+    let literals = identity.template.literals.iter().map(|literal| text(literal));
+    quote_spanned!(Span::mixed_site()=> #private::Template::new(#source, &[#(#literals),*]))
+}
+
+/// The expression that makes the stored form of a template from the parameters.
+fn writer(identity: &Identity, constructor: &str, missing: Option<Missing>, private: &TokenStream) -> TokenStream {
+    let span = Span::mixed_site();
+    let constructor = Ident::new(constructor, span);
+    let parts = identity.parts().map(|(part, root)| {
+        // Errors about a part are shown at its template.
+        let at = span.located_at(root.ident.span());
+        let method = Ident::new(if missing.is_some() { "optional" } else { "part" }, at);
+        let (name, value) = (text(&part.text), &root.ident);
+        let steps = part.steps.iter().map(|step| match step {
+            Step::Field(name) => {
+                let field = identifier(name, at);
+                quote_spanned!(at=> .#field)
+            }
+            Step::Index(index) => {
+                let mut index = Literal::u32_unsuffixed(*index);
+                index.set_span(at);
+                quote_spanned!(at=> .#index)
+            }
+            Step::Method(name) => {
+                let method = identifier(name, at);
+                quote_spanned!(at=> .#method())
+            }
+        });
+        quote_spanned!(at=> .#method(#name, &#value #(#steps)*))
+    });
+    quote_spanned!(span=> #private::Writer::#constructor(handler) #(#parts)* .finish())
+}
+
+/// The name, raw if it is a keyword in any edition.
+fn identifier(name: &str, span: Span) -> Ident {
+    if name == "gen" || syn::parse_str::<Ident>(name).is_err() {
+        Ident::new_raw(name, span)
+    } else {
+        Ident::new(name, span)
+    }
+}
+
+/// The user's body as an async block.
+///
+/// Every parameter is moved in, in order, so that they are dropped when and in the order in which a plain `async fn`
+/// drops them. The types of transaction and claim are outside the user's block, whose own items they do not mean.
+fn body(
+    signature: &Signature,
+    returned: &Type,
+    used: &[&Ident],
+    private: &TokenStream,
+    given: impl Fn(&Parameter) -> TokenStream,
+) -> TokenStream {
+    let span = Span::mixed_site();
+    let bindings = signature.parameters.iter().map(|parameter| {
+        let Parameter { cfgs, lints, pattern, ty, .. } = parameter;
+        if parameter.is_replaced() {
+            let given = value(&shown(parameter), &given(parameter));
+            let ty = types::with_lifetimes(ty, "'_");
+            return quote_spanned!(span=> #(#cfgs)* #(#lints)* let #pattern: #ty = #given;);
+        }
+        let moved = parameter.bindings.iter().map(|binding| {
+            let Binding { cfgs: fields, mutability, inner, outer } = binding;
+            let given = value(&plain_name(inner), outer);
+            // A name with an underscore may be unused, and is not to be used either.
+            let used = (used.contains(&outer) && !plain_name(inner).starts_with('_'))
+                .then(|| quote_spanned!(span=> #(#cfgs)* #(#fields)* let _ = &#inner;));
+            quote_spanned! {span=>
+                #(#cfgs)* #(#fields)* #(#lints)* let #mutability #inner = #given;
+                #used
+            }
+        });
+        quote!(#(#moved)*)
+    });
+    let block = signature.function.body.as_ref().map(|body| user_block(body, returned));
+    quote_spanned! {span=>
+        async move {
+            // Tells the compiler the type that `?` and `return` are to have.
+            if let #private::Some(early) = #private::None::<#returned> {
+                return early;
+            }
+            #(#bindings)*
+            #block
+        }
+    }
+}
+
+/// The user's body as a block: the user's own group, so that what the compiler says about it is said once and as if
+/// there were no macro.
+fn user_block(body: &Group, returned: &Type) -> TokenStream {
+    let is_semicolon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';');
+    if body.stream().into_iter().any(|token| is_semicolon(&token)) {
+        return body.to_token_stream();
+    }
+    // The compiler finds braces around a single expression unnecessary, unless they have a label; nothing breaks to
+    // this one. If the value is missing, the label is where the compiler points.
+    let place = Span::mixed_site().located_at(types::anchor(returned));
+    let label = Lifetime::new("'_body", place);
+    quote_spanned!(place=> #label: #body)
+}
+
+/// What to bind to a name. A mere variable under a name with an underscore is a lint of clippy's, as if the user had
+/// written it for nothing.
+fn value(name: &str, variable: &impl ToTokens) -> TokenStream {
+    let span = Span::mixed_site();
+    if name.starts_with('_') { quote_spanned!(span=> { #variable }) } else { variable.to_token_stream() }
+}

@@ -1,0 +1,251 @@
+//! The options of `#[idempotent(…)]`: one table, and the parser that reads what it lists.
+//!
+//! The table is the only place that knows the options' names. The parser, the error texts, the suggestion after a
+//! misspelt name, the attribute's documentation and the handlers' documentation are made from it.
+
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use quote::ToTokens as _;
+use syn::ext::IdentExt as _;
+use syn::parse::{ParseStream, Parser as _};
+use syn::{LitStr, Path};
+
+use crate::document;
+use crate::errors::Errors;
+use crate::settings::Settings;
+use crate::suggest::nearest;
+
+/// What may stand behind an option's name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    /// `name = "text"`
+    Text,
+    /// `name = path`
+    Path,
+}
+
+/// One option.
+pub(crate) struct Entry {
+    pub(crate) name: Name,
+    /// As the user types it.
+    pub(crate) text: &'static str,
+    form: Form,
+    /// A correct use, for error texts.
+    pub(crate) example: &'static str,
+    /// What the documentation of a handler says about it, nothing if it is not in force.
+    pub(crate) in_force: fn(&Settings) -> String,
+}
+
+/// Declares [`Name`], [`TABLE`] and the table's documentation from the same lines.
+macro_rules! options {
+    ($( $name:ident $text:literal : $form:ident, $example:literal, $in_force:expr, $summary:literal; )+) => {
+        /// The options' names.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Name { $( $name ),+ }
+
+        /// Every option there is.
+        pub(crate) const TABLE: &[Entry] = &[$(
+            Entry { name: Name::$name, text: $text, form: Form::$form, example: $example, in_force: $in_force }
+        ),+];
+
+        /// The options as a Markdown table, for the documentation of the attribute.
+        macro_rules! option_table {
+            () => {
+                concat!("| option | meaning |\n|---|---|\n", $( "| `", $example, "` | ", $summary, " |\n" ),+)
+            };
+        }
+    };
+}
+
+options! {
+    Key "key": Text, r#"key = "{event.id}""#, document::nothing,
+        "What identifies a message: fields of the parameters in braces, with punctuation between them. Required";
+    Consumer "consumer": Text, r#"consumer = "billing.grant-credit""#, document::consumer,
+        "The stable name of this handler, 1 to 128 visible ASCII characters. Default: `{package}.{function}`";
+    Sender "sender": Text, r#"sender = "stripe""#, document::sender,
+        "Who delivers: ids are unique only within their sender. A name, or a template like `\"{event.source}\"`. Default: none";
+    Retention "retention": Text, r#"retention = "30d""#, document::retention,
+        "How long a processed key is remembered: a number and `s`, `m`, `h`, `d` or `w`. Default: `7d`";
+    Horizon "horizon": Text, r#"horizon = "3d""#, document::nothing,
+        "How late the sender may still redeliver. It does not compile unless the retention is longer";
+    Missing "missing": Text, r#"missing = "reject""#, document::missing,
+        "What to do when a part of the key is absent, empty or blank: `\"reject\"` it, or `\"process\"` it without protection. Allows `Option` in templates";
+    Crate "crate": Path, "crate = my_facade::idempotent_runtime", document::nothing,
+        "Where `idempotent_runtime` is found, if it is renamed or re-exported";
+}
+
+impl Name {
+    pub(crate) fn entry(self) -> &'static Entry {
+        TABLE.iter().find(|entry| entry.name == self).unwrap_or(&TABLE[0])
+    }
+
+    fn find(text: &str) -> Option<Self> {
+        TABLE.iter().find(|entry| entry.text == text).map(|entry| entry.name)
+    }
+}
+
+/// What the user gave an option.
+enum Value {
+    Text(LitStr),
+    Path(Path),
+    /// Something that has been reported, so that nobody reports that it is missing.
+    Wrong,
+}
+
+/// The options as the user wrote them.
+#[derive(Default)]
+pub(crate) struct Options(Vec<(Name, Value)>);
+
+impl Options {
+    /// Reads the attribute's arguments. A wrong option is reported and does not hide its neighbours.
+    pub(crate) fn parse(arguments: TokenStream, errors: &mut Errors) -> Self {
+        let mut options = Self::default();
+        for argument in split(arguments, errors) {
+            options.add(argument, errors);
+        }
+        options
+    }
+
+    /// Was it written at all, be it wrongly?
+    pub(crate) fn mentions(&self, name: Name) -> bool {
+        self.0.iter().any(|(known, _)| *known == name)
+    }
+
+    pub(crate) fn text(&self, name: Name) -> Option<&LitStr> {
+        self.0.iter().find_map(|(known, value)| match value {
+            Value::Text(text) if *known == name => Some(text),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn path(&self, name: Name) -> Option<&Path> {
+        self.0.iter().find_map(|(known, value)| match value {
+            Value::Path(path) if *known == name => Some(path),
+            _ => None,
+        })
+    }
+
+    fn add(&mut self, argument: Vec<TokenTree>, errors: &mut Errors) {
+        let mut tokens = argument.into_iter();
+        let Some(first) = tokens.next() else { return };
+        let TokenTree::Ident(ident) = first else {
+            let whole: TokenStream = std::iter::once(first).chain(tokens).collect();
+            // Text alone is meant as the key.
+            let text = syn::parse2::<LitStr>(whole.clone()).ok().filter(|_| !self.mentions(Name::Key));
+            let example = text.map_or_else(
+                || Name::Key.entry().example.to_owned(),
+                |text| {
+                    self.0.push((Name::Key, Value::Wrong));
+                    format!("key = {}", text.to_token_stream())
+                },
+            );
+            return errors.on(whole, format_args!("an option starts with its name: write `{example}`"));
+        };
+        let Some(name) = Name::find(&ident.unraw().to_string()) else { return unknown(&ident, errors) };
+        if self.mentions(name) {
+            return errors.on(&ident, format_args!("`{ident}` is given twice: keep one of the two"));
+        }
+        let value = name.entry().read(&ident, tokens).unwrap_or_else(|error| {
+            errors.push(error);
+            Value::Wrong
+        });
+        self.0.push((name, value));
+    }
+}
+
+impl Entry {
+    /// Reads what follows the name.
+    fn read(&self, ident: &Ident, mut tokens: impl Iterator<Item = TokenTree>) -> syn::Result<Value> {
+        let Self { text, form, example, .. } = self;
+        match tokens.next() {
+            Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {}
+            Some(other) => {
+                let wrong: TokenStream = std::iter::once(other).chain(tokens).collect();
+                let message = format!("`{text}` is followed by `=` and its value: write `{example}`");
+                return Err(syn::Error::new_spanned(wrong, message));
+            }
+            None => return Err(syn::Error::new_spanned(ident, format!("`{text}` has no value: write `{example}`"))),
+        }
+        let value: TokenStream = tokens.collect();
+        if value.is_empty() {
+            return Err(syn::Error::new_spanned(ident, format!("`{text}` has no value: write `{example}`")));
+        }
+        let parser = |input: ParseStream<'_>| {
+            let parsed = match form {
+                Form::Text => input.parse().map(Value::Text),
+                Form::Path => input.call(Path::parse_mod_style).map(Value::Path),
+            };
+            let rest: TokenStream = input.parse()?;
+            Ok((parsed, rest))
+        };
+        match parser.parse2(value.clone())? {
+            (Ok(parsed), rest) if rest.is_empty() => Ok(parsed),
+            (Ok(_), rest) => {
+                let next = rest.clone().into_iter().next().map(|token| token.to_string()).unwrap_or_default();
+                let message = if Name::find(&next).is_some() {
+                    format!("there is no comma before `{next}`: write `{example}, {next} = …`")
+                } else {
+                    format!("the value of `{text}` ends before `{next}`: write `{example}`")
+                };
+                Err(syn::Error::new_spanned(rest, message))
+            }
+            (Err(_), _) => Err(syn::Error::new_spanned(&value, self.wrong_kind(&value))),
+        }
+    }
+
+    fn wrong_kind(&self, value: &TokenStream) -> String {
+        let Self { text, form, example, .. } = self;
+        match form {
+            Form::Text => match field_path(value) {
+                Some(path) if matches!(self.name, Name::Key | Name::Sender) => {
+                    format!("`{text}` is a template in quotes: write `{text} = \"{{{path}}}\"`")
+                }
+                _ => format!("`{text}` is text in quotes: write `{example}`"),
+            },
+            Form::Path => format!("`{text}` is a path without quotes: write `{example}`"),
+        }
+    }
+}
+
+fn unknown(ident: &Ident, errors: &mut Errors) {
+    let nearest = nearest(&ident.to_string(), TABLE.iter().map(|entry| entry.text));
+    let message = nearest.map_or_else(
+        || {
+            let names: Vec<String> = TABLE.iter().map(|entry| format!("`{}`", entry.text)).collect();
+            format!("there is no option `{ident}`: the options are {}", names.join(", "))
+        },
+        |name| format!("there is no option `{ident}`: write `{name}`"),
+    );
+    errors.on(ident, message);
+}
+
+/// `event.id` without spaces, if that is what the tokens look like.
+fn field_path(value: &TokenStream) -> Option<String> {
+    let looks = |token: &TokenTree| match token {
+        TokenTree::Ident(_) => true,
+        TokenTree::Punct(punct) => punct.as_char() == '.',
+        TokenTree::Group(group) => group.stream().is_empty(),
+        TokenTree::Literal(_) => false,
+    };
+    let starts_with_name = matches!(value.clone().into_iter().next(), Some(TokenTree::Ident(_)));
+    (starts_with_name && value.clone().into_iter().all(|token| looks(&token)))
+        .then(|| value.to_string().split_whitespace().collect())
+}
+
+/// The arguments between the commas.
+fn split(arguments: TokenStream, errors: &mut Errors) -> Vec<Vec<TokenTree>> {
+    let mut split = Vec::new();
+    let mut argument = Vec::new();
+    for token in arguments {
+        match token {
+            TokenTree::Punct(comma) if comma.as_char() == ',' => {
+                if argument.is_empty() {
+                    errors.at(comma.span(), "this comma separates nothing: remove it");
+                }
+                split.push(std::mem::take(&mut argument));
+            }
+            token => argument.push(token),
+        }
+    }
+    split.push(argument);
+    split
+}

@@ -1,0 +1,15 @@
+//! Nothing between two parts.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}{event.id}")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    Ok(())
+}
+
+fn main() {}

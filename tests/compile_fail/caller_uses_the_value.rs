@@ -1,0 +1,20 @@
+//! The caller takes the outcome for the value.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<i64> {
+    Ok(1)
+}
+
+async fn caller(pool: &sqlx::SqlitePool, event: &Event) -> sqlx::Result<i64> {
+    let balance = handler(pool, event).await?;
+    Ok(balance)
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+//! A clock is no part of a key.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: std::time::SystemTime,
+}
+
+#[idempotent(key = "{event.id}")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+//! An empty key.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+//! No comma between two options.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}" retention = "7d")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+//! The body returns nothing.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    let _ = _tx;
+    event.id.clone();
+}
+
+fn main() {}

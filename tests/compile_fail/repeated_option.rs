@@ -1,0 +1,15 @@
+//! An option that is given twice.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}", retention = "7d", retention = "8d")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    Ok(())
+}
+
+fn main() {}

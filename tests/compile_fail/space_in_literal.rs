@@ -1,0 +1,15 @@
+//! A space in the literal text.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "order {event.id}")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+//! The body returns another type than the signature says.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<i64> {
+    Ok(event.id.clone())
+}
+
+fn main() {}

@@ -1,0 +1,182 @@
+//! Runs the examples as a reader would, and checks what they print.
+//!
+//! `cargo test -p examples` needs nothing installed. Where `IDEMPOTENT_TEST_POSTGRES` and `IDEMPOTENT_TEST_MYSQL` name an
+//! account that may create databases, the two examples that need a server are run too, in a database of their own.
+
+use std::env;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::SystemTime;
+
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _};
+
+/// What `cargo test` has built beside this test. Cargo names no path of an example, and `cargo run` would build
+/// everything again with other features.
+fn example(name: &str) -> Command {
+    let test = env::current_exe().expect("the test's own path");
+    let profile = test.ancestors().nth(2).expect("deps has a parent");
+    let path = profile.join("examples").join(format!("{name}{}", env::consts::EXE_SUFFIX));
+    let built = modified(&path);
+    let sources =
+        [format!("{name}.rs"), "src/lib.rs".to_owned(), "src/delivery.rs".to_owned(), "src/money.rs".to_owned()];
+    let changed = sources.iter().map(|source| modified(&Path::new(env!("CARGO_MANIFEST_DIR")).join(source))).max();
+    // `--test examples` builds the test alone.
+    assert!(built.is_some() && built >= changed.flatten(), "`{name}` is not built: run `cargo test -p examples`");
+    let mut command = Command::new(path);
+    command.env_remove("RUST_BACKTRACE");
+    command
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().expect("the example starts")
+}
+
+/// The number in front of `word` in the summary.
+fn count(output: &str, word: &str) -> usize {
+    let summary = output.rsplit("\n\n").next().expect("the summary comes last");
+    let line = summary.lines().find_map(|line| line.trim().split_once(' ').filter(|(_, rest)| rest.starts_with(word)));
+    line.and_then(|(number, _)| number.parse().ok()).unwrap_or_else(|| panic!("no `{word}` in:\n{output}"))
+}
+
+/// What it prints, and its counts: deliveries, processed, duplicates, effects and distinct ids.
+fn summary(Output { status, stdout, stderr }: Output) -> (String, [usize; 5]) {
+    let stdout = String::from_utf8(stdout).expect("UTF-8");
+    assert!(status.success(), "{status}\n{stdout}\n{}", String::from_utf8_lossy(&stderr));
+    let counts = ["deliveries", "processed", "duplicates", "effects", "distinct ids"].map(|word| count(&stdout, word));
+    (stdout, counts)
+}
+
+/// Fails, and returns what it says.
+fn failure(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = run(command);
+    assert_eq!(status.code(), Some(1), "{}", String::from_utf8_lossy(&stdout));
+    String::from_utf8(stderr).expect("UTF-8")
+}
+
+fn file(content: impl AsRef<[u8]>) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(content.as_ref()).expect("written");
+    file
+}
+
+/// Recorded deliveries beside the checkout, if they are there.
+fn github_deliveries() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/github-deliveries.jsonl");
+    if path.exists() {
+        return Some(path);
+    }
+    skipped("the recorded deliveries, since there is no ../shared/data/github-deliveries.jsonl");
+    None
+}
+
+/// Past the test harness, which keeps to itself what a test prints that passes.
+fn skipped(what: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED in the tests of the examples: {what}");
+}
+
+#[test]
+fn quickstart_has_one_effect_per_message_and_survives_both_crashes() {
+    let (output, counts) = summary(run(&mut example("quickstart")));
+    assert_eq!(counts, [12, 7, 5, 7, 7]);
+    let line =
+        |text: &str| output.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}\n{output}"));
+    let inside = line("crashed inside the handler");
+    assert!(inside.contains("  processed  ") && inside.ends_with("delivered again: processed"), "{inside}");
+    let after = line("crashed after the commit");
+    assert!(after.contains("  processed  ") && after.ends_with("delivered again: duplicate"), "{after}");
+}
+
+#[test]
+fn quickstart_takes_recorded_deliveries() {
+    let Some(path) = github_deliveries() else { return };
+    let (output, counts) = summary(run(example("quickstart").arg(path)));
+    assert_eq!(counts, [99, 60, 39, 60, 60]);
+    assert_eq!(output.matches("delivered again").count(), 2);
+}
+
+#[test]
+fn quickstart_crashes_twice_at_a_single_delivery() {
+    let file = file(r#"{"delivery":"a","event":"e","payload":null,"unknown":1}"#);
+    let (output, counts) = summary(run(example("quickstart").arg(file.path())));
+    assert_eq!(counts, [1, 1, 0, 1, 1]);
+    assert_eq!(output.matches("delivered again").count(), 2);
+}
+
+#[test]
+fn quickstart_names_line_and_problem_of_a_malformed_delivery() {
+    let good = r#"{"delivery":"a","event":"e","payload":{}}"#;
+    for (line, problem) in [
+        ("nonsense", "not a JSON object"),
+        (r#"["a","e",{}]"#, "not a JSON object"),
+        (r#"{"delivery":"a","event":"e""#, "EOF while parsing an object (column 27)"),
+        (r#"{"delivery":"a","event":"e"}"#, "missing field `payload`"),
+        (r#"{"event":"e","payload":{}}"#, "missing field `delivery`"),
+        (r#"{"delivery":7,"event":"e","payload":{}}"#, "invalid type: integer `7`, expected a string (column 13)"),
+        (r#"{"delivery":" ","event":"e","payload":{}}"#, "`delivery` is blank"),
+        (r#"{"delivery":"a","event":"e","payload":{}} x"#, "trailing characters"),
+    ] {
+        let file = file(format!("{good}\n\n{line}\n{good}\n"));
+        let message = failure(example("quickstart").arg(file.path()));
+        assert!(message.contains("line 3: ") && message.contains(problem), "{line}: {message}");
+    }
+    let invalid = file(b"{\"delivery\":\"\xFF\"}");
+    let message = failure(example("quickstart").arg(invalid.path()));
+    assert!(message.contains("line 1: ") && message.contains("unicode"), "{message}");
+}
+
+#[test]
+fn a_file_that_is_missing_or_empty_is_an_error() {
+    let message = failure(example("quickstart").arg("no-such-file.jsonl"));
+    assert!(message.contains("cannot read `no-such-file.jsonl`"), "{message}");
+    let empty = file("\n");
+    assert!(failure(example("quickstart").arg(empty.path())).contains("holds no deliveries"));
+}
+
+#[test]
+fn the_examples_with_a_server_say_how_to_call_them() {
+    for (name, url) in [("postgres", "postgres://"), ("mysql", "mysql://")] {
+        let message = failure(&mut example(name));
+        assert!(message.contains("the URL of a database is missing"), "{message}");
+        assert!(message.contains(&format!("cargo run -p examples --example {name} -- {url}")), "{message}");
+        let message = failure(example(name).arg("sqlite::memory:"));
+        assert!(message.contains(&format!("does not start with {url}")), "{message}");
+    }
+}
+
+/// Runs an example with its sample and with the recorded deliveries, in a database made for it.
+macro_rules! the_balance_proves_one_credit_per_message {
+    ($name:ident, $options:ty, $variable:literal) => {
+        #[tokio::test]
+        async fn $name() {
+            let Ok(url) = env::var($variable) else {
+                return skipped(concat!("the example `", stringify!($name), "`, since ", $variable, " is not set"));
+            };
+            let options: $options = url.parse().expect($variable);
+            let mut server = options.connect().await.expect($variable);
+            let database = format!("idempotent_example_{}", std::process::id());
+            let created = server.execute(AssertSqlSafe(format!("CREATE DATABASE {database}"))).await;
+            created.expect("a database of the test's own");
+
+            let url = options.database(&database).to_url_lossy();
+            let recorded = github_deliveries();
+            let with_sample = run(example(stringify!($name)).arg(url.as_str()));
+            let with_recorded = recorded.map(|path| run(example(stringify!($name)).arg(url.as_str()).arg(path)));
+            let dropped = server.execute(AssertSqlSafe(format!("DROP DATABASE {database}"))).await;
+
+            assert_eq!(summary(with_sample).1, [12, 7, 5, 7, 7]);
+            if let Some(output) = with_recorded {
+                assert_eq!(summary(output).1, [99, 60, 39, 60, 60]);
+            }
+            dropped.expect("nobody uses the database any more");
+        }
+    };
+}
+
+the_balance_proves_one_credit_per_message!(postgres, sqlx::postgres::PgConnectOptions, "IDEMPOTENT_TEST_POSTGRES");
+the_balance_proves_one_credit_per_message!(mysql, sqlx::mysql::MySqlConnectOptions, "IDEMPOTENT_TEST_MYSQL");

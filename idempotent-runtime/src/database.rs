@@ -77,7 +77,7 @@ pub trait Operations: sqlx::Database {
     fn commit_own(transaction: Transaction<'_, Self>) -> impl Future<Output = Result<(), Failed>> + Send;
 
     /// Whether a connection must be [restored](Operations::restore) before others use it.
-    fn is_tainted(progress: Progress) -> bool;
+    fn is_tainted(connection: &Self::Connection, progress: Progress) -> bool;
 
     /// Whether a connection that a dropped future has left in the middle of a request can still be used.
     const SURVIVES_CANCELLATION: bool;

@@ -104,9 +104,7 @@ impl Handler {
             }
         }
     }
-}
 
-impl Handler {
     const fn new_claim<'a>(&self, statements: &'a Statements, claim: &'a Claim) -> NewClaim<'a> {
         NewClaim { statements, identity: &claim.0, retention: self.retention() }
     }
@@ -176,31 +174,31 @@ impl<DB: Database> Session<'_, DB> {
         outcome
     }
 
+    /// Until this is through, the session keeps connection and progress, so that dropping it here does the rest.
     async fn recover(&mut self) {
-        let progress = std::mem::replace(&mut self.progress, Progress::Clean);
         match &mut self.link {
             // Whatever is wrong with the caller's connection, its next statement says so.
-            Link::Direct(connection) if DB::is_tainted(progress) => {
-                let _ = DB::restore(connection, progress).await;
+            Link::Direct(connection) if DB::is_tainted(connection, self.progress) => {
+                let _ = DB::restore(connection, self.progress).await;
             }
             // A pool pings what comes back to it. A bare connection would keep an empty transaction open.
-            Link::Direct(connection) if progress != Progress::Clean => {
+            Link::Direct(connection) if self.progress != Progress::Clean => {
                 let _ = connection.ping().await;
             }
-            Link::Pool { connection, .. } => {
-                if let Some(connection) = connection.take() {
-                    give_back(connection, progress).await;
-                }
-            }
-            Link::Direct(_) => {}
+            Link::Pool { connection: Some(connection), .. } => restore(connection, self.progress).await,
+            Link::Pool { connection: None, .. } | Link::Direct(_) => {}
+        }
+        self.progress = Progress::Clean;
+        if let Link::Pool { connection, .. } = &mut self.link {
+            drop(connection.take());
         }
     }
 }
 
 /// A connection must not go back to the pool with a transaction or a setting that others would inherit.
-async fn give_back<DB: Database>(mut connection: PoolConnection<DB>, progress: Progress) {
-    if DB::is_tainted(progress) {
-        let restored = sqlx_core::rt::timeout(RESTORE_TIMEOUT, DB::restore(&mut connection, progress)).await;
+async fn restore<DB: Database>(connection: &mut PoolConnection<DB>, progress: Progress) {
+    if DB::is_tainted(connection, progress) {
+        let restored = sqlx_core::rt::timeout(RESTORE_TIMEOUT, DB::restore(connection, progress)).await;
         if !matches!(restored, Ok(Ok(()))) {
             connection.close_on_drop();
         }
@@ -212,12 +210,13 @@ impl<DB: Database> Drop for Session<'_, DB> {
     fn drop(&mut self) {
         let Link::Pool { connection, .. } = &mut self.link else { return };
         let Some(mut connection) = connection.take() else { return };
-        if !DB::is_tainted(self.progress) {
+        let progress = self.progress;
+        if !DB::is_tainted(&connection, progress) {
             return;
         }
         if DB::SURVIVES_CANCELLATION {
             // sqlx spawns the same way when a connection is dropped.
-            drop(sqlx_core::rt::spawn(give_back(connection, self.progress)));
+            drop(sqlx_core::rt::spawn(async move { restore(&mut connection, progress).await }));
         } else {
             connection.close_on_drop();
         }

@@ -3,9 +3,23 @@
 use std::time::Duration;
 
 use idempotent_runtime::commit;
+use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::handlers::{self, Step};
 use crate::harness::{World, drop_after};
+
+/// What the application does on the same pool without handlers is durable too: no transaction and no setting was left.
+async fn plain_use_is_sound(world: &World, tag: &str) {
+    let (statement, transaction) = (format!("statement-{tag}"), format!("transaction-{tag}"));
+    let insert = format!("INSERT INTO effects (id) VALUES ('{statement}')");
+    world.pool.execute(AssertSqlSafe(insert)).await.expect("no error");
+    assert_eq!(world.effects_of(&statement).await, 1, "{tag}: a statement of its own commits");
+    let mut tx = world.pool.begin_with("BEGIN").await.expect("no error");
+    handlers::effect(&mut tx, &transaction).await.expect("no error");
+    assert_eq!(world.effects_of(&transaction).await, 0, "{tag}: not before the commit");
+    tx.commit().await.expect("no error");
+    assert_eq!(world.effects_of(&transaction).await, 1, "{tag}: a transaction commits");
+}
 
 /// More polls than any handler needs.
 const MOST_POLLS: usize = 100;
@@ -17,6 +31,7 @@ async fn a_dropped_future_leaves_neither_claim_nor_effect_and_a_healthy_pool() {
     for polls in 1..=MOST_POLLS {
         let id = format!("dropped-{polls}");
         finished += usize::from(drop_after(polls, handlers::record(&world.pool, &id)).await.is_some());
+        plain_use_is_sound(&world, &id).await;
         // The next handler on that one connection does durable work, seen from outside.
         let next = format!("next-{polls}");
         let outcome = tokio::time::timeout(Duration::from_secs(20), handlers::record(&world.pool, &next)).await;
@@ -37,6 +52,7 @@ async fn a_dropped_duplicate_leaves_a_healthy_pool() {
     assert!(handlers::record(&world.pool, "1").await.unwrap().is_processed());
     for polls in 1..=30 {
         drop_after(polls, handlers::record(&world.pool, "1")).await;
+        plain_use_is_sound(&world, &format!("duplicate-{polls}")).await;
         let next = format!("next-{polls}");
         assert!(handlers::record(&world.pool, &next).await.unwrap().is_processed(), "after {polls} polls");
         assert_eq!(world.effects_of(&next).await, 1, "after {polls} polls");
@@ -59,6 +75,7 @@ async fn a_handler_dropped_after_its_transaction_was_lost_leaves_a_sound_connect
     for round in 0..3 {
         let hanging = handlers::scripted(&world.pool, "1", &[Step::Effect, Step::Try("ROLLBACK"), Step::Hang]);
         assert!(tokio::time::timeout(Duration::from_millis(300), hanging).await.is_err());
+        plain_use_is_sound(&world, &format!("round-{round}")).await;
         let next = format!("next-{round}");
         assert!(handlers::record(&world.pool, &next).await.unwrap().is_processed());
         assert_eq!(world.effects_of(&next).await, 1);

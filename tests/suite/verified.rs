@@ -133,6 +133,8 @@ async fn a_nested_transaction_that_the_body_forgets_costs_nothing_but_itself() {
             }
         }
         let _ = handlers::scripted(&world.pool, "fails", &[Step::Forget, Step::Fail]).await.unwrap_err();
+        let hanging = handlers::scripted(&world.pool, "hangs", &[Step::Forget, Step::Hang]);
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(100), hanging).await.is_err());
         assert_eq!(world.effects_of("forgotten").await, 0);
         let next = format!("next-{round}");
         assert!(handlers::record(&world.pool, &next).await.unwrap().is_processed(), "the connection is sound");

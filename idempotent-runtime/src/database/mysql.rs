@@ -152,7 +152,7 @@ impl Operations for MySql {
         transaction.commit().await.map_err(Failed::AtEnd)
     }
 
-    fn is_tainted(progress: Progress) -> bool {
+    fn is_tainted(_connection: &MySqlConnection, progress: Progress) -> bool {
         !matches!(progress, Progress::Clean | Progress::Closed)
     }
 

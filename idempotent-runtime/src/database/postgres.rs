@@ -126,12 +126,13 @@ impl Operations for Postgres {
         }
     }
 
-    fn is_tainted(progress: Progress) -> bool {
-        // Once it is begun, sqlx queues the rollback itself.
-        progress == Progress::Beginning
+    fn is_tainted(connection: &PgConnection, progress: Progress) -> bool {
+        // Once it is begun, sqlx queues the rollback itself, unless the body has forgotten a nested transaction.
+        progress == Progress::Beginning || connection.is_in_transaction()
     }
 
     async fn restore(connection: &mut PgConnection, _progress: Progress) -> Result<(), sqlx::Error> {
+        unwind::<Self>(connection, 0).await?;
         // Outside a transaction each statement begins its own. Asking first avoids ROLLBACK's warning in the log.
         let idle = sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(&mut *connection).await;
         match idle.and_then(|row| sqlx::Row::try_get(&row, 0)) {

@@ -129,7 +129,7 @@ impl Operations for Sqlite {
         transaction.commit().await.map_err(Failed::AtEnd)
     }
 
-    fn is_tainted(progress: Progress) -> bool {
+    fn is_tainted(_connection: &SqliteConnection, progress: Progress) -> bool {
         // sqlx's ROLLBACK of a transaction that was lost fails, and leaves its count of open ones too high.
         matches!(progress, Progress::Beginning | Progress::Open)
     }

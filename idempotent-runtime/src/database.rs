@@ -39,14 +39,16 @@ pub trait Operations: sqlx::Database {
     /// The claim's SQL for a table of another name.
     fn statements(table: &TableName) -> Statements;
 
-    /// Begins a transaction on a connection outside one, and claims the message in it.
+    /// Begins a transaction on a connection outside one, and claims the message in it. A connection that is not
+    /// `reclaimable` stays the caller's as it is if the future is dropped: no setting may be left on it.
     fn begin<'c>(
         connection: &'c mut Self::Connection,
         claim: Option<NewClaim<'_>>,
+        reclaimable: bool,
     ) -> impl Future<Output = Result<Begun<'c, Self>, sqlx::Error>> + Send;
 
     /// Begins a savepoint in the caller's transaction, and claims the message behind it. If the future is dropped, this
-    /// is undone, and nothing of the caller's.
+    /// is undone, and nothing of the caller's. [`sqlx::Error::BeginFailed`] where the caller's transaction is gone.
     fn join<'c>(
         connection: &'c mut Self::Connection,
         claim: Option<NewClaim<'_>>,
@@ -81,6 +83,9 @@ pub trait Operations: sqlx::Database {
 
     /// Whether a connection that a dropped future has left in the middle of a request can still be used.
     const SURVIVES_CANCELLATION: bool;
+
+    /// Whether a pool's connection that the caller holds is closed for the same reasons.
+    const CLOSES_LEASED: bool;
 
     /// Brings a connection back to what it was before [`begin`](Operations::begin).
     fn restore(
@@ -152,7 +157,9 @@ async fn unwind<DB: sqlx::Database>(connection: &mut DB::Connection, depth: usiz
 /// What an error of the database means, by SQLSTATE or number, never by its text (G11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// A conflict, a time-out, a lost connection: the same again may succeed.
+    /// Transactions were in each other's way: the same again may succeed at once.
+    Conflict,
+    /// A time-out, an overload, a lost connection: the same again may succeed later.
     Transient,
     /// Reported at COMMIT, this leaves open whether it happened.
     Unknown,
@@ -170,7 +177,7 @@ pub(crate) enum Failure {
 pub(crate) fn failure(error: &sqlx::Error) -> Failure {
     match failure_at_commit(error) {
         // The connection is gone and took the transaction with it.
-        Failure::Unknown | Failure::LockTimeout => Failure::Transient,
+        Failure::Unknown | Failure::LockTimeout | Failure::Conflict => Failure::Transient,
         failure => failure,
     }
 }
@@ -182,7 +189,8 @@ pub(crate) fn failure_at_commit(error: &sqlx::Error) -> Failure {
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
             Failure::Unknown
         }
-        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::BeginFailed => Failure::Transient,
+        sqlx::Error::BeginFailed => Failure::Conflict,
+        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => Failure::Transient,
         sqlx::Error::RowNotFound
         | sqlx::Error::Encode(_)
         | sqlx::Error::Decode(_)

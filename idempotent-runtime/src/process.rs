@@ -47,7 +47,9 @@ pub struct Session<'c, DB: Database> {
 
 enum Link<'c, DB: Database> {
     Pool { pool: &'c Pool<DB>, connection: Option<PoolConnection<DB>> },
-    Direct(&'c mut DB::Connection),
+    Leased(&'c mut PoolConnection<DB>),
+    Transaction(&'c mut DB::Connection),
+    Bare(&'c mut DB::Connection),
 }
 
 /// A delivery that ends, or starts again, without its body having run.
@@ -81,9 +83,12 @@ impl Handler {
         key: Encoded,
         sender: Encoded,
     ) -> Session<'c, DB> {
-        let (link, statements) = match source.0 {
-            Kind::Pool { pool, statements } => (Link::Pool { pool, connection: None }, statements),
-            Kind::Connection { connection, statements } => (Link::Direct(connection), statements),
+        let Source { kind, statements } = source;
+        let link = match kind {
+            Kind::Pool(pool) => Link::Pool { pool, connection: None },
+            Kind::Leased(connection) => Link::Leased(connection),
+            Kind::Transaction(connection) => Link::Transaction(connection),
+            Kind::Bare(connection) => Link::Bare(connection),
         };
         let (claim, refusal) = match self.identify(key, sender) {
             Ok(claim) => (claim, None),
@@ -122,23 +127,35 @@ impl<DB: Database> Session<'_, DB> {
         }
         self.recover().await;
         let Self { handler, link, statements, claim, progress, retries, .. } = self;
-        let (connection, joined) = match link {
-            Link::Direct(connection) => {
-                let joined = connection.is_in_transaction();
-                (&mut **connection, joined)
-            }
+        let new_claim = claim.as_ref().map(|claim| handler.new_claim(statements, claim));
+        let of_transaction = matches!(link, Link::Transaction(_));
+        let (connection, place) = match link {
             Link::Pool { pool, connection } => match pool.acquire().await {
-                Ok(acquired) => (&mut **connection.insert(acquired), false),
+                Ok(acquired) => (&mut **connection.insert(acquired), Place::Own { reclaimable: true }),
                 Err(error) => return Err(Settled::Failed(Error::Database(error))),
             },
+            Link::Leased(connection) => {
+                let place = Place::of(connection.is_in_transaction(), true);
+                (&mut ***connection, place)
+            }
+            Link::Bare(connection) => {
+                let place = Place::of(connection.is_in_transaction(), false);
+                (&mut **connection, place)
+            }
+            // A drop that sqlx has mistaken for that of the whole transaction has ended it.
+            Link::Transaction(connection) if !connection.is_in_transaction() => {
+                return Err(Settled::Failed(lost(claim.as_ref(), false)));
+            }
+            Link::Transaction(connection) => (&mut **connection, Place::Callers),
         };
-        let new_claim = claim.as_ref().map(|claim| handler.new_claim(statements, claim));
-        let begun = if joined {
-            DB::join(connection, new_claim).await
-        } else {
-            *progress = Progress::Beginning;
-            DB::begin(connection, new_claim).await
+        let begun = match place {
+            Place::Callers => DB::join(connection, new_claim).await,
+            Place::Own { reclaimable } => {
+                *progress = Progress::Beginning;
+                DB::begin(connection, new_claim, reclaimable).await
+            }
         };
+        let joined = matches!(place, Place::Callers);
         match (begun, claim) {
             (Ok(Some((transaction, watch))), claim) => {
                 if !joined {
@@ -153,6 +170,16 @@ impl<DB: Database> Session<'_, DB> {
                 let Some(Claim(identity)) = claim.take() else { unreachable!("without a claim there is no duplicate") };
                 observe::duplicate(&identity);
                 Err(Settled::Duplicate(Duplicate(identity)))
+            }
+            // The caller's transaction is not there any more.
+            (Err(sqlx::Error::BeginFailed), claim) if of_transaction => {
+                Err(Settled::Failed(lost(claim.as_ref(), false)))
+            }
+            // sqlx has counted one on a connection that has none: bring it back, and begin on it.
+            (Err(sqlx::Error::BeginFailed), _) if joined && *retries > 0 => {
+                *progress = Progress::Open;
+                *retries -= 1;
+                Err(Settled::Again)
             }
             (Err(error), claim) => {
                 let error = match claim {
@@ -177,22 +204,49 @@ impl<DB: Database> Session<'_, DB> {
     /// Until this is through, the session keeps connection and progress, so that dropping it here does the rest.
     async fn recover(&mut self) {
         match &mut self.link {
-            // Whatever is wrong with the caller's connection, its next statement says so.
-            Link::Direct(connection) if DB::is_tainted(connection, self.progress) => {
-                let _ = DB::restore(connection, self.progress).await;
+            Link::Pool { connection: Some(connection), .. } => {
+                restore(connection, self.progress).await;
+                if let Link::Pool { connection, .. } = &mut self.link {
+                    drop(connection.take());
+                }
             }
-            // A pool pings what comes back to it. A bare connection would keep an empty transaction open.
-            Link::Direct(connection) if self.progress != Progress::Clean => {
+            Link::Leased(connection) if self.progress != Progress::Clean => {
+                restore(connection, self.progress).await;
                 let _ = connection.ping().await;
             }
-            Link::Pool { connection: Some(connection), .. } => restore(connection, self.progress).await,
-            Link::Pool { connection: None, .. } | Link::Direct(_) => {}
+            Link::Bare(connection) if self.progress != Progress::Clean => {
+                // Whatever is wrong with the caller's connection, its next statement says so.
+                if DB::is_tainted(connection, self.progress) && self.progress != Progress::Beginning {
+                    let _ = DB::restore(connection, self.progress).await;
+                }
+                // A pool pings what comes back to it. A bare connection would keep an empty transaction open.
+                let _ = connection.ping().await;
+            }
+            Link::Pool { connection: None, .. } | Link::Leased(_) | Link::Bare(_) | Link::Transaction(_) => {}
         }
         self.progress = Progress::Clean;
-        if let Link::Pool { connection, .. } = &mut self.link {
-            drop(connection.take());
-        }
     }
+}
+
+/// Whose transaction the handler works in.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// The caller's, behind a savepoint.
+    Callers,
+    /// Its own. If its future is dropped, the connection is restored or closed where it is `reclaimable`.
+    Own { reclaimable: bool },
+}
+
+impl Place {
+    const fn of(in_transaction: bool, reclaimable: bool) -> Self {
+        if in_transaction { Self::Callers } else { Self::Own { reclaimable } }
+    }
+}
+
+fn lost(claim: Option<&Claim>, kept: bool) -> Error {
+    let lost = TransactionLost { claim: claim.map(|claim| claim.0.clone()), kept };
+    observe::lost(&lost);
+    Error::TransactionLost(lost)
 }
 
 /// A connection must not go back to the pool with a transaction or a setting that others would inherit.
@@ -208,17 +262,23 @@ async fn restore<DB: Database>(connection: &mut PoolConnection<DB>, progress: Pr
 impl<DB: Database> Drop for Session<'_, DB> {
     /// The future was dropped, or the body has panicked.
     fn drop(&mut self) {
-        let Link::Pool { connection, .. } = &mut self.link else { return };
-        let Some(mut connection) = connection.take() else { return };
         let progress = self.progress;
-        if !DB::is_tainted(&connection, progress) {
-            return;
-        }
-        if DB::SURVIVES_CANCELLATION {
-            // sqlx spawns the same way when a connection is dropped.
-            drop(sqlx_core::rt::spawn(async move { restore(&mut connection, progress).await }));
-        } else {
-            connection.close_on_drop();
+        match &mut self.link {
+            Link::Pool { connection, .. } => match connection.take() {
+                Some(mut connection) if DB::is_tainted(&connection, progress) => {
+                    if DB::SURVIVES_CANCELLATION {
+                        // sqlx spawns the same way when a connection is dropped.
+                        drop(sqlx_core::rt::spawn(async move { restore(&mut connection, progress).await }));
+                    } else {
+                        connection.close_on_drop();
+                    }
+                }
+                _ => {}
+            },
+            Link::Leased(connection) if DB::CLOSES_LEASED && DB::is_tainted(connection, progress) => {
+                connection.close_on_drop();
+            }
+            Link::Leased(_) | Link::Bare(_) | Link::Transaction(_) => {}
         }
     }
 }
@@ -288,11 +348,7 @@ impl<'s, DB: Database> Run<'s, DB> {
                 }
                 Ok(())
             }
-            Err(Failed::Lost { kept }) => {
-                let lost = TransactionLost { claim: identity.cloned(), kept };
-                observe::lost(&lost);
-                Err(Error::TransactionLost(lost))
-            }
+            Err(Failed::Lost { kept }) => Err(lost(claim, kept)),
             Err(Failed::AtEnd(error)) if commit => Err(Error::at_commit(error)),
             // The server undoes what a broken connection had open.
             Err(Failed::AtEnd(_)) => Ok(()),
@@ -300,12 +356,13 @@ impl<'s, DB: Database> Run<'s, DB> {
     }
 }
 
-/// A conflict between transactions, or a connection that died in the pool: trying again may succeed at once. An
-/// exhausted pool has made us wait already.
+/// A conflict between transactions, or a connection that died in the pool: trying again may succeed at once. Not a
+/// time-out, which has made the caller wait already.
 fn is_conflict(error: &Error) -> bool {
     match error {
-        Error::Database(sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => false,
-        Error::Database(error) => database::failure(error) == Failure::Transient,
+        Error::Database(error) => {
+            matches!(database::failure_at_commit(error), Failure::Conflict | Failure::Unknown)
+        }
         _ => false,
     }
 }

@@ -20,46 +20,54 @@ use crate::{ClaimStore, Database};
 ///
 /// A generic argument is not reborrowed, so to pass one transaction twice write `handler(&mut *tx, ..)`.
 ///
-/// A bare connection is in a transaction if it was begun through sqlx; one begun by sending `BEGIN` as text is not seen.
-/// A future that is dropped while `BEGIN` is in flight on a bare connection may leave the transaction open there; from a
-/// pool it cannot.
-pub struct Source<'c, DB: Database>(pub(crate) Kind<'c, DB>);
+/// A connection is in a transaction if it was begun through sqlx; one begun by sending `BEGIN` as text is not seen.
+/// A future that is dropped while `BEGIN` is in flight on a bare connection may leave an empty transaction open there; on a
+/// pool's connection it cannot. On a bare connection to MySQL or MariaDB autocommit stays on while the body runs, so
+/// what the body writes after a lost deadlock commits itself.
+pub struct Source<'c, DB: Database> {
+    pub(crate) kind: Kind<'c, DB>,
+    pub(crate) statements: &'c Statements,
+}
 
 pub(crate) enum Kind<'c, DB: Database> {
-    Pool { pool: &'c Pool<DB>, statements: &'c Statements },
-    Connection { connection: &'c mut DB::Connection, statements: &'c Statements },
+    Pool(&'c Pool<DB>),
+    Leased(&'c mut PoolConnection<DB>),
+    Transaction(&'c mut DB::Connection),
+    Bare(&'c mut DB::Connection),
 }
 
 impl<DB: Database> fmt::Debug for Source<'_, DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Kind::Pool { .. } => "Source::Pool",
-            Kind::Connection { .. } => "Source::Connection",
+        f.write_str(match self.kind {
+            Kind::Pool(_) => "Source::Pool",
+            Kind::Leased(_) => "Source::PoolConnection",
+            Kind::Transaction(_) => "Source::Transaction",
+            Kind::Bare(_) => "Source::Connection",
         })
     }
 }
 
 impl<'c, DB: Database> From<&'c Pool<DB>> for Source<'c, DB> {
     fn from(pool: &'c Pool<DB>) -> Self {
-        Self(Kind::Pool { pool, statements: DB::default_statements() })
+        Self { kind: Kind::Pool(pool), statements: DB::default_statements() }
     }
 }
 
 impl<'c, DB: Database> From<&'c ClaimStore<DB>> for Source<'c, DB> {
     fn from(store: &'c ClaimStore<DB>) -> Self {
-        Self(Kind::Pool { pool: store.pool(), statements: store.statements() })
+        Self { kind: Kind::Pool(store.pool()), statements: store.statements() }
     }
 }
 
 impl<'c, DB: Database> From<&'c mut Transaction<'_, DB>> for Source<'c, DB> {
     fn from(transaction: &'c mut Transaction<'_, DB>) -> Self {
-        Self(Kind::Connection { connection: &mut **transaction, statements: DB::default_statements() })
+        Self { kind: Kind::Transaction(&mut **transaction), statements: DB::default_statements() }
     }
 }
 
 impl<'c, DB: Database> From<&'c mut PoolConnection<DB>> for Source<'c, DB> {
     fn from(connection: &'c mut PoolConnection<DB>) -> Self {
-        Self(Kind::Connection { connection: &mut **connection, statements: DB::default_statements() })
+        Self { kind: Kind::Leased(connection), statements: DB::default_statements() }
     }
 }
 
@@ -68,10 +76,10 @@ macro_rules! from_connection {
         #[cfg(feature = $feature)]
         impl<'c> From<&'c mut $connection> for Source<'c, $database> {
             fn from(connection: &'c mut $connection) -> Self {
-                Self(Kind::Connection {
-                    connection,
+                Self {
+                    kind: Kind::Bare(connection),
                     statements: <$database as crate::database::Operations>::default_statements(),
-                })
+                }
             }
         }
     };

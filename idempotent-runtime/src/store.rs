@@ -173,7 +173,7 @@ impl<DB: Database> ClaimStore<DB> {
     /// Passing `&mut tx` itself joins it with the default table.
     #[must_use]
     pub fn join<'c>(&'c self, tx: &'c mut Transaction<'_, DB>) -> Source<'c, DB> {
-        Source(Kind::Connection { connection: &mut **tx, statements: self.statements() })
+        Source { kind: Kind::Transaction(&mut **tx), statements: self.statements() }
     }
 
     /// When the claim of a message expires, if the message has one. All three in their stored forms, as

@@ -134,7 +134,9 @@ async fn a_joined_handler_behind_a_stale_read_is_a_transient_error_and_no_duplic
 
 #[tokio::test]
 async fn a_database_in_memory_survives_dropped_handlers() {
-    let pool = sqlx::pool::PoolOptions::<crate::Db>::new().max_connections(1).connect("sqlite::memory:").await.unwrap();
+    // With its ping, sqlx 0.9.0 closes a connection whose `acquire` is dropped, and the database with it.
+    let options = sqlx::pool::PoolOptions::<crate::Db>::new().max_connections(1).test_before_acquire(false);
+    let pool = options.connect("sqlite::memory:").await.unwrap();
     idempotent_runtime::migrate(&pool).await.unwrap();
     pool.execute("CREATE TABLE effects (id TEXT NOT NULL)").await.unwrap();
     assert!(handlers::record(&pool, "kept").await.unwrap().is_processed());

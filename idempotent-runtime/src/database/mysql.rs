@@ -56,6 +56,7 @@ impl Operations for MySql {
 
     /// sqlx 0.9.0 loses its place in the protocol if a statement is dropped while it is being prepared.
     const SURVIVES_CANCELLATION: bool = false;
+    const CLOSES_LEASED: bool = true;
 
     fn default_statements() -> &'static Statements {
         static DEFAULT: LazyLock<Statements> = LazyLock::new(|| MySql::statements(&TableName::default()));
@@ -69,14 +70,20 @@ impl Operations for MySql {
     async fn begin<'c>(
         connection: &'c mut MySqlConnection,
         claim: Option<NewClaim<'_>>,
+        reclaimable: bool,
     ) -> Result<Begun<'c, MySql>, sqlx::Error> {
+        if !reclaimable {
+            // Two requests, so that a drop during the first leaves no claim behind, and after it sqlx queues ROLLBACK.
+            let transaction = connection.begin_with("START TRANSACTION; SAVEPOINT idempotent_claim").await?;
+            return claimed(transaction, claim, false).await;
+        }
         let mut request = String::from("SET autocommit = 0; START TRANSACTION; SAVEPOINT idempotent_claim");
         if let Some(claim) = claim {
             request.push_str("; ");
             insert(&mut request, claim);
         }
         match connection.begin_with(AssertSqlSafe(request)).await {
-            Ok(transaction) => Ok(Some((transaction, Watch { depth: 1 }))),
+            Ok(transaction) => Ok(Some((transaction, Watch { depth: 1, autocommit_off: true }))),
             Err(error) if number(&error) == Some(ER_DUP_ENTRY) => Ok(None),
             Err(error) => Err(error),
         }
@@ -88,13 +95,7 @@ impl Operations for MySql {
     ) -> Result<Begun<'c, MySql>, sqlx::Error> {
         // The request is on its way, its reply will be drained, and sqlx has not counted it: forgotten, it is a
         // savepoint that nobody uses.
-        let mut transaction = Nested::begin(connection, |begin| mem::forget(begin)).await?;
-        let depth = MySqlTransactionManager::get_transaction_depth(&transaction);
-        Ok(match claim {
-            // Dropping the transaction queues its rollback.
-            Some(claim) if !Self::claim(&mut transaction, claim).await? => None,
-            _ => Some((transaction, Watch { depth })),
-        })
+        claimed(Nested::begin(connection, |begin| mem::forget(begin)).await?, claim, false).await
     }
 
     async fn claim(connection: &mut MySqlConnection, claim: NewClaim<'_>) -> Result<bool, sqlx::Error> {
@@ -114,7 +115,7 @@ impl Operations for MySql {
     ) -> Result<(), Failed> {
         unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         let request = match watch.savepoint() {
-            None => "RELEASE SAVEPOINT idempotent_claim; COMMIT; SET autocommit = 1".to_owned(),
+            None => watch.end("RELEASE SAVEPOINT idempotent_claim; COMMIT"),
             // A fresh savepoint of the name, so that the rollback to it that sqlx queues undoes nothing.
             Some(savepoint) => format!("RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}"),
         };
@@ -132,7 +133,7 @@ impl Operations for MySql {
     ) -> Result<(), Failed> {
         unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         let request = match watch.savepoint() {
-            None => "RELEASE SAVEPOINT idempotent_claim; ROLLBACK; SET autocommit = 1".to_owned(),
+            None => watch.end("RELEASE SAVEPOINT idempotent_claim; ROLLBACK"),
             Some(savepoint) => format!("ROLLBACK TO SAVEPOINT {savepoint}"),
         };
         match transaction.execute(AssertSqlSafe(request)).await {
@@ -143,6 +144,11 @@ impl Operations for MySql {
     }
 
     async fn commit_own(mut transaction: MySqlTransaction<'_>) -> Result<(), Failed> {
+        match MySqlTransactionManager::get_transaction_depth(&transaction) {
+            0 => return Err(Failed::Lost { kept: false }),
+            1 => {}
+            _ => return transaction.commit().await.map_err(Failed::AtEnd),
+        }
         // sqlx's nested begin looks at the transaction flag of the server's reply, which it shows nobody.
         match transaction.begin().await {
             Ok(savepoint) => drop(savepoint),
@@ -203,6 +209,20 @@ impl Operations for MySql {
     }
 }
 
+/// Claims in a transaction that has begun.
+async fn claimed<'c>(
+    mut transaction: MySqlTransaction<'c>,
+    claim: Option<NewClaim<'_>>,
+    autocommit_off: bool,
+) -> Result<Begun<'c, MySql>, sqlx::Error> {
+    let depth = MySqlTransactionManager::get_transaction_depth(&transaction);
+    Ok(match claim {
+        // Dropping the transaction queues its rollback.
+        Some(claim) if !MySql::claim(&mut transaction, claim).await? => None,
+        _ => Some((transaction, Watch { depth, autocommit_off })),
+    })
+}
+
 /// Appends the claim's statement. Values stand in it as hexadecimal digits, so no byte of a message is SQL text; in a
 /// request of several statements there are no parameters.
 fn insert(request: &mut String, claim: NewClaim<'_>) {
@@ -222,9 +242,15 @@ fn insert(request: &mut String, claim: NewClaim<'_>) {
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     depth: usize,
+    autocommit_off: bool,
 }
 
 impl Watch {
+    /// The request that ends a transaction of the handler's own.
+    fn end(self, request: &str) -> String {
+        if self.autocommit_off { format!("{request}; SET autocommit = 1") } else { request.to_owned() }
+    }
+
     /// sqlx's name for the savepoint of a joined transaction.
     fn savepoint(self) -> Option<String> {
         (self.depth > 1).then(|| format!("_sqlx_savepoint_{}", self.depth - 1))
@@ -247,7 +273,7 @@ impl Watch {
                 None => false,
             };
             if self.depth == 1 {
-                transaction.execute("ROLLBACK; SET autocommit = 1").await?;
+                transaction.execute(AssertSqlSafe(self.end("ROLLBACK"))).await?;
             } else {
                 // The caller's transaction is gone too: what it does next must not commit without what it did before.
                 let _ = transaction.execute("KILL CONNECTION_ID()").await;
@@ -271,9 +297,10 @@ pub(super) fn failure(error: &MySqlDatabaseError) -> Failure {
         1205 => Failure::LockTimeout,
         // no such table, column, database
         1146 | 1054 | 1049 => Failure::Schema,
-        // Deadlock; changed since it was read (snapshot isolation); rolled back by a cluster's certification. Then: a
-        // time-out of the statement; read-only (a replica after a failover); too many connections of this user.
-        1213 | 1020 | 3101 | 3024 | 1969 | 1290 | 1836 | 1203 | 1226 => Failure::Transient,
+        // deadlock, changed since it was read (snapshot isolation), rolled back by a cluster's certification
+        1213 | 1020 | 3101 => Failure::Conflict,
+        // a time-out of the statement, read-only (a replica after a failover), too many connections of this user
+        3024 | 1969 | 1290 | 1836 | 1792 | 1203 | 1226 => Failure::Transient,
         _ => match error.code().and_then(|code| code.get(..2)) {
             Some("08" | "70") => Failure::Unknown, // the connection, or the query, was ended
             Some("22" | "23") => Failure::Data,

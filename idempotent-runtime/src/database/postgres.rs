@@ -54,6 +54,7 @@ impl Operations for Postgres {
     type Watch = Watch;
 
     const SURVIVES_CANCELLATION: bool = true;
+    const CLOSES_LEASED: bool = true;
 
     fn default_statements() -> &'static Statements {
         static DEFAULT: LazyLock<Statements> = LazyLock::new(|| Postgres::statements(&TableName::default()));
@@ -67,6 +68,7 @@ impl Operations for Postgres {
     async fn begin<'c>(
         connection: &'c mut PgConnection,
         claim: Option<NewClaim<'_>>,
+        _reclaimable: bool,
     ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
         claimed(connection.begin().await?, claim).await
     }
@@ -118,6 +120,11 @@ impl Operations for Postgres {
     }
 
     async fn commit_own(mut transaction: PgTransaction<'_>) -> Result<(), Failed> {
+        match PgTransactionManager::get_transaction_depth(&transaction) {
+            0 => return Err(Failed::Lost { kept: false }),
+            1 => {}
+            _ => return end_savepoint(transaction).await,
+        }
         // SAVEPOINT fails in an aborted transaction, and outside one.
         match checked(&mut transaction, "SAVEPOINT idempotent_commit; SELECT 1; COMMIT; BEGIN".to_owned()).await {
             Ok(()) => Ok(()),
@@ -128,7 +135,7 @@ impl Operations for Postgres {
 
     fn is_tainted(connection: &PgConnection, progress: Progress) -> bool {
         // Once it is begun, sqlx queues the rollback itself, unless the body has forgotten a nested transaction.
-        progress == Progress::Beginning || connection.is_in_transaction()
+        progress == Progress::Beginning || (progress != Progress::Clean && connection.is_in_transaction())
     }
 
     async fn restore(connection: &mut PgConnection, _progress: Progress) -> Result<(), sqlx::Error> {
@@ -195,6 +202,14 @@ async fn claimed<'c>(
     }))
 }
 
+/// Releases a savepoint of the application's own.
+async fn end_savepoint(transaction: PgTransaction<'_>) -> Result<(), Failed> {
+    match transaction.commit().await {
+        Err(error) if is_aborted(&error) => Err(Failed::Lost { kept: false }),
+        ended => ended.map_err(Failed::AtEnd),
+    }
+}
+
 /// Whether the first result of a request arrived before the request failed.
 struct Passed(bool);
 
@@ -244,17 +259,26 @@ impl Watch {
                 return Ok(false);
             }
             // The body has ended the transaction. Whatever stands in its place goes.
-            transaction.execute("ROLLBACK; BEGIN").await?;
-            let status: Option<String> =
-                sqlx::query_scalar("SELECT txid_status($1)").bind(self.id).fetch_one(&mut *transaction).await?;
-            let kept = status.as_deref() == Some("committed");
-            if self.depth == 1 {
-                transaction.rollback().await?;
+            let status = format!("SELECT coalesce(txid_status({}) = 'committed', false)", self.id);
+            let counted = PgTransactionManager::get_transaction_depth(&transaction);
+            let request = if self.depth > 1 && counted >= self.depth {
+                // The caller's transaction is gone too: what it does next must not commit without what it did before,
+                // so it gets an aborted one.
+                format!("ROLLBACK; BEGIN; {status}; SELECT {GONE}")
             } else {
-                // The caller's transaction is gone too: what it does next must not commit without what it did before.
-                let _ = transaction.execute(AssertSqlSafe(format!("SELECT {GONE}"))).await;
+                format!("ROLLBACK; {status}")
+            };
+            let mut kept = None;
+            let mut results = sqlx::raw_sql(AssertSqlSafe(request)).fetch_many(&mut *transaction);
+            while let Some(result) = poll_fn(|context| results.as_mut().poll_next(context)).await {
+                match result {
+                    Ok(Either::Right(row)) if kept.is_none() => kept = Some(sqlx::Row::try_get(&row, 0)?),
+                    Ok(_) => {}
+                    Err(_) if kept.is_some() => break,
+                    Err(error) => return Err(error),
+                }
             }
-            Ok(kept)
+            Ok(kept.unwrap_or(true))
         };
         match end.await {
             Ok(kept) => Failed::Lost { kept },
@@ -273,8 +297,9 @@ pub(super) fn failure(error: &PgDatabaseError) -> Failure {
     match error.code() {
         "40003" | "57P01" | "57P02" | "57P03" => Failure::Unknown,
         "55P03" => Failure::LockTimeout,
-        // serialization, deadlock, cancelled by a time-out, read-only (a standby after a failover)
-        "40001" | "40P01" | "57014" | "25006" => Failure::Transient,
+        "40001" | "40P01" => Failure::Conflict, // serialization, deadlock
+        // cancelled by a time-out, read-only (a standby after a failover), ended for idling or for its length
+        "57014" | "25006" | "25P03" | "25P04" | "57P05" => Failure::Transient,
         "42P01" | "42703" | "42P10" | "3F000" => Failure::Schema,
         code => match code.get(..2) {
             Some("08") => Failure::Unknown,

@@ -49,6 +49,8 @@ impl Operations for Sqlite {
 
     /// sqlx's worker thread finishes the request, and undoes a BEGIN whose future is gone.
     const SURVIVES_CANCELLATION: bool = true;
+    /// A database in memory would go with its connection, and a handler's begin repairs what is left.
+    const CLOSES_LEASED: bool = false;
 
     fn default_statements() -> &'static Statements {
         static DEFAULT: LazyLock<Statements> = LazyLock::new(|| Sqlite::statements(&TableName::default()));
@@ -62,20 +64,30 @@ impl Operations for Sqlite {
     async fn begin<'c>(
         connection: &'c mut SqliteConnection,
         claim: Option<NewClaim<'_>>,
+        _reclaimable: bool,
     ) -> Result<Begun<'c, Sqlite>, sqlx::Error> {
         if connection.is_in_transaction() {
-            // A bare connection in a transaction is joined, so in a pool's connection somebody has lost one.
+            // A connection in a transaction is joined, so somebody has lost the one that this pool's connection had.
             Self::restore(connection, Progress::Open).await?;
         }
         let watch = Watch::set(connection).await?;
-        let transaction = connection.begin_with(BEGIN).await?;
-        watch.claim(transaction, claim).await
+        match connection.begin_with(BEGIN).await {
+            Ok(transaction) => watch.claim(transaction, claim).await,
+            // Somebody has begun a transaction that sqlx does not count.
+            Err(error) if is_plain_error(&error) => Err(sqlx::Error::BeginFailed),
+            Err(error) => Err(error),
+        }
     }
 
     async fn join<'c>(
         connection: &'c mut SqliteConnection,
         claim: Option<NewClaim<'_>>,
     ) -> Result<Begun<'c, Sqlite>, sqlx::Error> {
+        // In a live transaction BEGIN fails. Where it succeeds, the one that sqlx counts was rolled back by SQLite.
+        if connection.execute("BEGIN").await.is_ok() {
+            connection.execute("ROLLBACK").await?;
+            return Err(sqlx::Error::BeginFailed);
+        }
         let watch = Watch::set(connection).await?;
         // sqlx's worker undoes a begin whose future is gone, and the dropped transaction value then queues a second
         // rollback, which hits the caller's transaction. Waiting for the worker, which needs no runtime, avoids both.
@@ -96,12 +108,17 @@ impl Operations for Sqlite {
     }
 
     async fn commit(
-        transaction: SqliteTransaction<'_>,
+        mut transaction: SqliteTransaction<'_>,
         watch: Watch,
         _claim: Option<NewClaim<'_>>,
     ) -> Result<(), Failed> {
         if watch.is_lost() {
             return Err(watch.give_up(transaction).await);
+        }
+        if watch.depth > 1 {
+            // Releasing the savepoint of a nested transaction that the body has forgotten would pass for releasing ours.
+            transaction.ping().await.map_err(Failed::AtEnd)?;
+            unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         }
         let commits = watch.allow_commit();
         transaction.commit().await.map_err(Failed::AtEnd)?;
@@ -121,9 +138,9 @@ impl Operations for Sqlite {
     }
 
     async fn commit_own(mut transaction: SqliteTransaction<'_>) -> Result<(), Failed> {
-        // In a live transaction BEGIN fails. If it succeeds, the transaction was lost (a full disk, an I/O error).
-        if transaction.execute("BEGIN").await.is_ok() {
-            let _ = transaction.rollback().await;
+        if transaction.execute("BEGIN").await.is_ok() || !transaction.is_in_transaction() {
+            let _ = rebuild(&mut transaction, "BEGIN").await;
+            let _ = unwind::<Self>(&mut transaction, 0).await;
             return Err(Failed::Lost { kept: false });
         }
         transaction.commit().await.map_err(Failed::AtEnd)
@@ -135,11 +152,8 @@ impl Operations for Sqlite {
     }
 
     async fn restore(connection: &mut SqliteConnection, _progress: Progress) -> Result<(), sqlx::Error> {
-        connection.ping().await?; // waits for the ROLLBACK that dropping the transaction has queued
-        if connection.is_in_transaction() {
-            rebuild(connection, "BEGIN").await?;
-        }
-        unwind::<Sqlite>(connection, 0).await
+        rebuild(connection, "BEGIN").await?;
+        unwind::<Self>(connection, 0).await
     }
 
     async fn migrate(pool: &Pool<Sqlite>, table: &TableName) -> Result<(), Error> {
@@ -187,15 +201,25 @@ pub(super) fn failure(error: &SqliteError) -> Failure {
     }
 }
 
-/// Begins anew what sqlx still counts as open. After a rollback that SQLite or the body did, sqlx's own
-/// ROLLBACK would fail and its count stay too high for ever.
+/// Begins anew what sqlx still counts as open. After a rollback that SQLite or the body did, sqlx's own ROLLBACK would
+/// fail and its count stay too high for ever.
 async fn rebuild(connection: &mut SqliteConnection, begin: &'static str) -> Result<(), sqlx::Error> {
     let _ = connection.execute("ROLLBACK").await; // of what stands in the lost transaction's place; fails where nothing does
-    connection.execute(begin).await?;
-    for level in 1..SqliteTransactionManager::get_transaction_depth(connection) {
+    // The worker has done what was queued, so its count is right.
+    let depth = SqliteTransactionManager::get_transaction_depth(connection);
+    if depth > 0 {
+        connection.execute(begin).await?;
+    }
+    for level in 1..depth {
         connection.execute(AssertSqlSafe(format!("SAVEPOINT _sqlx_savepoint_{level}"))).await?;
     }
     Ok(())
+}
+
+/// `SQLITE_ERROR`: of BEGIN, that a transaction is open.
+fn is_plain_error(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<SqliteError>());
+    error.is_some_and(|error| failure(error) == Failure::Schema)
 }
 
 /// What the hooks of one connection know.
@@ -203,13 +227,15 @@ async fn rebuild(connection: &mut SqliteConnection, begin: &'static str) -> Resu
 struct Hooks {
     /// Handlers that are running on this connection, one inside the other.
     running: AtomicUsize,
+    /// Those of them that have joined their caller's transaction.
+    joined: AtomicUsize,
     /// Transactions that were rolled back as a whole.
     rollbacks: AtomicU64,
     /// Commits that were let pass. BEGIN IMMEDIATE makes every one of a handler ask, whatever the body wrote.
     commits: AtomicU64,
     /// The running handler is at its end and commits.
     committing: AtomicBool,
-    /// A joined handler has found the caller's transaction gone: what stands in its place must not commit.
+    /// The caller's transaction was lost inside a joined handler: what stands in its place must not commit.
     doomed: AtomicBool,
 }
 
@@ -244,7 +270,9 @@ impl Hooks {
 
     fn rolled_back(&self) {
         self.rollbacks.fetch_add(1, Ordering::AcqRel);
-        self.doomed.store(false, Ordering::Release);
+        // In the middle of a joined handler this is the loss of the caller's transaction. Elsewhere it is the end of
+        // what was doomed: the caller's own ROLLBACK, or that of the commit that was just refused.
+        self.doomed.store(self.joined.load(Ordering::Acquire) > 0, Ordering::Release);
     }
 }
 
@@ -271,6 +299,7 @@ impl Watch {
     ) -> Result<Begun<'c, Sqlite>, sqlx::Error> {
         self.rollbacks = self.hooks.rollbacks.load(Ordering::Acquire);
         self.depth = SqliteTransactionManager::get_transaction_depth(&transaction);
+        self.hooks.joined.fetch_add(usize::from(self.depth > 1), Ordering::AcqRel);
         Ok(match claim {
             // Dropping the transaction queues its rollback.
             Some(claim) if !Sqlite::claim(&mut transaction, claim).await? => None,
@@ -301,6 +330,9 @@ impl Watch {
         let end = async {
             rebuild(&mut transaction, if joined { BEGIN } else { "BEGIN" }).await?;
             unwind::<Sqlite>(&mut transaction, self.depth).await?;
+            if SqliteTransactionManager::get_transaction_depth(&transaction) < self.depth {
+                return Ok(()); // sqlx has ended the caller's transaction as well
+            }
             transaction.rollback().await?;
             // The caller's transaction is gone too. What it does next must not commit without what it did before: it
             // now has a write transaction whose commit the hook refuses, and whose rollback succeeds.
@@ -319,6 +351,7 @@ impl Drop for Watch {
         if self.depth == 1 {
             self.hooks.committing.store(false, Ordering::Release);
         }
+        self.hooks.joined.fetch_sub(usize::from(self.depth > 1), Ordering::AcqRel);
         self.hooks.running.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -4,6 +4,7 @@ use idempotent_runtime::{Claim, Error, idempotent};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use crate::Tx;
+use crate::harness::drop_after;
 
 /// A message from a sender that numbers its messages.
 pub(crate) struct Message {
@@ -72,6 +73,8 @@ pub(crate) enum Step<'a> {
     Fail,
     /// Begins a nested transaction, inserts the effect in it, and forgets it without ending it.
     Forget,
+    /// Begins a nested transaction and drops that after so many polls.
+    DropNested(usize),
     /// Panics.
     Panic,
     /// Never returns.
@@ -94,6 +97,7 @@ pub(crate) async fn scripted(#[tx] tx: &mut Tx<'_>, id: &str, steps: &[Step<'_>]
                 effect(&mut nested, "forgotten").await?;
                 std::mem::forget(nested);
             }
+            Step::DropNested(polls) => drop(drop_after(polls, tx.begin()).await),
             Step::Panic => panic!("the body panics on purpose"),
             Step::Hang => std::future::pending().await,
         }

@@ -1,5 +1,6 @@
 //! The suite on MariaDB, or on the MySQL server that the environment names.
 
+mod borrowed;
 mod concurrent;
 mod dropped;
 mod handlers;
@@ -30,6 +31,8 @@ const AFTER_BODYS_COMMIT_STAYS: bool = false;
 const DDL_COMMITS: bool = true;
 /// sqlx 0.9.0, if a statement is dropped while it is being prepared.
 const LOSES_ITS_PLACE_WHEN_DROPPED: bool = true;
+/// Begins a transaction that will write.
+const BEGIN_TO_WRITE: &str = "BEGIN";
 /// What lets a reader and a writer work at the same time.
 const READERS_BESIDE_WRITERS: Option<&str> = None;
 const ISOLATION_LEVELS: &[&str] = &["read uncommitted", "read committed", "repeatable read", "serializable"];

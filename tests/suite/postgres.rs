@@ -1,5 +1,6 @@
 //! The suite on PostgreSQL.
 
+mod borrowed;
 mod concurrent;
 mod dropped;
 mod handlers;
@@ -30,6 +31,8 @@ const BODYS_COMMIT_STAYS: bool = true;
 const AFTER_BODYS_COMMIT_STAYS: bool = true;
 const DDL_COMMITS: bool = false;
 const LOSES_ITS_PLACE_WHEN_DROPPED: bool = false;
+/// Begins a transaction that will write.
+const BEGIN_TO_WRITE: &str = "BEGIN";
 /// What lets a reader and a writer work at the same time.
 const READERS_BESIDE_WRITERS: Option<&str> = None;
 const ISOLATION_LEVELS: &[&str] = &["read committed", "repeatable read", "serializable"];

@@ -1,5 +1,6 @@
 //! The suite on SQLite.
 
+mod borrowed;
 mod concurrent;
 mod dropped;
 mod handlers;
@@ -28,6 +29,8 @@ const BODYS_COMMIT_STAYS: bool = false;
 const AFTER_BODYS_COMMIT_STAYS: bool = false;
 const DDL_COMMITS: bool = false;
 const LOSES_ITS_PLACE_WHEN_DROPPED: bool = false;
+/// Begins a transaction that will write.
+const BEGIN_TO_WRITE: &str = "BEGIN IMMEDIATE";
 /// What lets a reader and a writer work at the same time.
 const READERS_BESIDE_WRITERS: Option<&str> = Some("PRAGMA journal_mode = WAL");
 const ISOLATION_LEVELS: &[&str] = &["serializable"];

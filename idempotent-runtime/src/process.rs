@@ -135,11 +135,11 @@ impl<DB: Database> Session<'_, DB> {
                 Err(error) => return Err(Settled::Failed(Error::Database(error))),
             },
             Link::Leased(connection) => {
-                let place = Place::of(connection.is_in_transaction(), true);
+                let place = Place::of(connection.is_in_transaction());
                 (&mut ***connection, place)
             }
             Link::Bare(connection) => {
-                let place = Place::of(connection.is_in_transaction(), false);
+                let place = Place::of(connection.is_in_transaction());
                 (&mut **connection, place)
             }
             // A drop that sqlx has mistaken for that of the whole transaction has ended it.
@@ -233,13 +233,15 @@ impl<DB: Database> Session<'_, DB> {
 enum Place {
     /// The caller's, behind a savepoint.
     Callers,
-    /// Its own. If its future is dropped, the connection is restored or closed where it is `reclaimable`.
+    /// Its own. If its future is dropped, a `reclaimable` connection is restored or closed before anybody else uses it;
+    /// the caller may go on with one that it has kept.
     Own { reclaimable: bool },
 }
 
 impl Place {
-    const fn of(in_transaction: bool, reclaimable: bool) -> Self {
-        if in_transaction { Self::Callers } else { Self::Own { reclaimable } }
+    /// On a connection that the caller has kept.
+    const fn of(in_transaction: bool) -> Self {
+        if in_transaction { Self::Callers } else { Self::Own { reclaimable: false } }
     }
 }
 

@@ -21,9 +21,11 @@ use crate::{ClaimStore, Database};
 /// A generic argument is not reborrowed, so to pass one transaction twice write `handler(&mut *tx, ..)`.
 ///
 /// A connection is in a transaction if it was begun through sqlx; one begun by sending `BEGIN` as text is not seen.
-/// A future that is dropped while `BEGIN` is in flight on a bare connection may leave an empty transaction open there; on a
-/// pool's connection it cannot. On a bare connection to MySQL or MariaDB autocommit stays on while the body runs, so
-/// what the body writes after a lost deadlock commits itself.
+///
+/// The two last are connections that the caller has kept, and that nobody can repair when a handler's future is dropped:
+/// dropped while `BEGIN` is in flight, it may leave an empty transaction open there (a `PoolConnection` is then closed
+/// instead of going back to its pool); and on MySQL and MariaDB autocommit stays on while the body runs, so what the
+/// body writes after a lost deadlock commits itself. Prefer the pool.
 pub struct Source<'c, DB: Database> {
     pub(crate) kind: Kind<'c, DB>,
     pub(crate) statements: &'c Statements,

@@ -26,6 +26,7 @@ async fn a_handler_dropped_in_its_body_leaves_no_setting_on_a_pools_connection()
         let mut leased = world.pool.acquire().await.unwrap();
         let id = format!("round-{round}");
         assert!(tokio::time::timeout(SHORT, handlers::scripted(&mut leased, &id, &HANGS)).await.is_err());
+        commits_itself(&world, &mut leased, &format!("kept-{round}")).await;
         drop(leased);
         let mut next = world.pool.acquire().await.unwrap();
         commits_itself(&world, &mut next, &format!("plain-{round}")).await;

@@ -121,7 +121,7 @@ impl Operations for Sqlite {
             unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         }
         let commits = watch.allow_commit();
-        transaction.commit().await.map_err(Failed::AtEnd)?;
+        transaction.commit().await.map_err(refused)?;
         // sqlx answers `Ok` without a COMMIT where its count of open transactions is off.
         if watch.has_committed(commits) { Ok(()) } else { Err(Failed::Lost { kept: false }) }
     }
@@ -143,7 +143,7 @@ impl Operations for Sqlite {
             let _ = unwind::<Self>(&mut transaction, 0).await;
             return Err(Failed::Lost { kept: false });
         }
-        transaction.commit().await.map_err(Failed::AtEnd)
+        transaction.commit().await.map_err(refused)
     }
 
     fn is_tainted(_connection: &SqliteConnection, progress: Progress) -> bool {
@@ -214,6 +214,14 @@ async fn rebuild(connection: &mut SqliteConnection, begin: &'static str) -> Resu
         connection.execute(AssertSqlSafe(format!("SAVEPOINT _sqlx_savepoint_{level}"))).await?;
     }
     Ok(())
+}
+
+/// `SQLITE_CONSTRAINT_COMMITHOOK`: the hook has refused what stands in a lost transaction's place.
+fn refused(error: sqlx::Error) -> Failed {
+    match error.as_database_error().and_then(|error| error.code()).as_deref() {
+        Some("531") => Failed::Lost { kept: false },
+        _ => Failed::AtEnd(error),
+    }
 }
 
 /// `SQLITE_ERROR`: of BEGIN, that a transaction is open.

@@ -121,13 +121,14 @@ impl Signature {
     /// Takes the function apart. [`check`](crate::check) says whether it may be a handler.
     pub(crate) fn read(function: Function, runtime: &Runtime, errors: &mut Errors) -> Self {
         let repeated = repeated_names(&function.signature);
+        let any_marked = function.signature.inputs.iter().any(is_marked);
         let parameters = function
             .signature
             .inputs
             .iter()
             .enumerate()
             .filter_map(|(index, input)| match input {
-                FnArg::Typed(typed) => Some(Parameter::read(index, typed, &repeated, errors)),
+                FnArg::Typed(typed) => Some(Parameter::read(index, typed, any_marked, &repeated, errors)),
                 FnArg::Receiver(_) => None,
             })
             .collect();
@@ -146,7 +147,7 @@ impl Signature {
 }
 
 impl Parameter {
-    fn read(index: usize, typed: &PatType, repeated: &[String], errors: &mut Errors) -> Self {
+    fn read(index: usize, typed: &PatType, any_marked: bool, repeated: &[String], errors: &mut Errors) -> Self {
         let mut marked = false;
         let (mut cfgs, mut lints, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for attribute in &typed.attrs {
@@ -165,7 +166,7 @@ impl Parameter {
                 others.push(attribute.clone());
             }
         }
-        let role = role(&typed.ty, marked);
+        let role = role(&typed.ty, marked, any_marked);
         let mut outer = Pat::clone(&typed.pat);
         let mut outward = Outward { repeated, cfgs: Vec::new(), bindings: Vec::new() };
         if let Some(name) = hidden_name(&outer, role, index) {
@@ -202,9 +203,14 @@ impl Parameter {
     }
 }
 
-fn role(ty: &Type, marked: bool) -> Role {
+fn is_marked(input: &FnArg) -> bool {
+    matches!(input, FnArg::Typed(typed) if typed.attrs.iter().any(|attribute| attribute.path().is_ident("tx")))
+}
+
+/// Where one parameter is marked, no other is recognised by its type: it may be the application's own `Transaction`.
+fn role(ty: &Type, marked: bool, any_marked: bool) -> Role {
     let (passing, referent) = types::passing(ty);
-    if marked || types::is_transaction(referent) {
+    if marked || (!any_marked && types::is_transaction(referent)) {
         Role::Transaction
     } else if passing == Passing::Shared && types::is_claim(referent) {
         Role::Claim

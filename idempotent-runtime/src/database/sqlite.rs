@@ -218,7 +218,7 @@ async fn rebuild(connection: &mut SqliteConnection, begin: &'static str) -> Resu
 
 /// `SQLITE_CONSTRAINT_COMMITHOOK`: the hook has refused what stands in a lost transaction's place.
 fn refused(error: sqlx::Error) -> Failed {
-    match error.as_database_error().and_then(|error| error.code()).as_deref() {
+    match error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
         Some("531") => Failed::Lost { kept: false },
         _ => Failed::AtEnd(error),
     }

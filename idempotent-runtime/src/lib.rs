@@ -44,9 +44,15 @@
 //! `macros` (default), `postgres`, `mysql` (MariaDB too), `sqlite`; `uuid`, `chrono`, `time` for key parts of their types; `metrics`
 //! for counters. The async runtime and TLS are chosen on sqlx.
 
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    allow(dead_code, reason = "what the databases share is of no use without one")
+)]
+
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
+
 mod catalog;
 mod claim;
 mod database;

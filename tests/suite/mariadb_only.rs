@@ -103,3 +103,31 @@ async fn a_rival_that_holds_the_key_for_longer_than_the_engine_waits_is_in_progr
     rival.rollback().await.unwrap();
     assert!(handlers::record(&hurried, "1").await.unwrap().is_processed());
 }
+
+#[tokio::test]
+async fn errors_are_judged_by_their_number() {
+    let world = World::with_connections(1).await;
+    // deadlock, lock wait, snapshot isolation, read-only, a time-out; then: duplicate entry, out of range
+    for (number, transient) in
+        [(1213, true), (1205, true), (1020, true), (1290, true), (1969, true), (1062, false), (1264, false)]
+    {
+        let state = if number == 1062 { "23000" } else { "22003" };
+        let state = if transient { "HY000" } else { state };
+        let signal = format!("SIGNAL SQLSTATE '{state}' SET MYSQL_ERRNO = {number}");
+        let error = handlers::scripted(&world.pool, "1", &[Step::Effect, Step::Run(&signal)]).await.unwrap_err();
+        assert!(matches!(error, Error::Database(_)), "{number}: {error:?}");
+        assert_eq!(error.is_transient(), transient, "{number}: {error:?}");
+        assert_eq!((world.effects().await, world.claims().await), (0, 0), "{number}");
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_leaves_nothing_in_the_log() {
+    let world = World::with_connections(1).await;
+    assert!(handlers::record(&world.pool, "1").await.unwrap().is_processed());
+    for _ in 0..20 {
+        assert!(handlers::record(&world.pool, "1").await.unwrap().is_duplicate());
+    }
+    let Some(log) = world.fresh.log() else { return }; // said loudly
+    assert!(!log.contains("Duplicate entry"), "{log}");
+}

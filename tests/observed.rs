@@ -13,6 +13,10 @@ async fn do_nothing(_tx: &mut SqliteTransaction<'_>, sender: &str, id: &str) -> 
     Ok(())
 }
 
+/// One test at a time: whether an event is wanted is kept for the whole process, and a test without a subscriber that
+/// reaches the event at the same moment decides for both.
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 async fn pool() -> SqlitePool {
     let pool = sqlx::pool::PoolOptions::new().max_connections(1).connect("sqlite::memory:").await.expect("SQLite");
     migrate(&pool).await.expect("the claim table");
@@ -34,6 +38,7 @@ impl Write for Log {
 
 #[tokio::test]
 async fn a_duplicate_is_logged_at_info_on_one_line_whatever_its_key() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let pool = pool().await;
     let log = Log::default();
     let writer = log.clone();
@@ -58,6 +63,7 @@ async fn a_duplicate_is_logged_at_info_on_one_line_whatever_its_key() {
 
 #[tokio::test]
 async fn messages_are_counted_by_consumer_sender_and_outcome_with_bounded_labels() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let pool = pool().await;
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();

@@ -58,6 +58,7 @@ mod claim;
 mod database;
 mod error;
 mod key;
+mod key_part;
 mod migrate;
 mod observe;
 mod outcome;
@@ -71,7 +72,8 @@ pub use database::Database;
 pub use error::{Disposition, Error, InProgress, TransactionLost};
 #[cfg(feature = "macros")]
 pub use idempotent_macros::{KeyPart, idempotent};
-pub use key::{Key, KeyPart, OptionalKeyPart, PartWriter};
+pub use key::{Key, PartWriter};
+pub use key_part::{KeyPart, OptionalKeyPart};
 pub use migrate::migrate;
 pub use outcome::{Duplicate, Outcome};
 pub use source::Source;

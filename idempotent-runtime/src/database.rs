@@ -87,6 +87,10 @@ pub trait Operations: sqlx::Database {
     /// Whether a pool's connection that the caller holds is closed for the same reasons.
     const CLOSES_LEASED: bool;
 
+    /// Whether a transaction ends with an empty one that sqlx has yet to close. A pool pings what comes back to it; a
+    /// connection that the caller keeps would stay in it.
+    const ENDS_IN_AN_EMPTY_TRANSACTION: bool;
+
     /// Brings a connection back to what it was before [`begin`](Operations::begin).
     fn restore(
         connection: &mut Self::Connection,

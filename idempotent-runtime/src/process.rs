@@ -212,15 +212,18 @@ impl<DB: Database> Session<'_, DB> {
             }
             Link::Leased(connection) if self.progress != Progress::Clean => {
                 restore(connection, self.progress).await;
-                let _ = connection.ping().await;
+                if DB::ENDS_IN_AN_EMPTY_TRANSACTION {
+                    let _ = connection.ping().await;
+                }
             }
             Link::Bare(connection) if self.progress != Progress::Clean => {
                 // Whatever is wrong with the caller's connection, its next statement says so.
                 if DB::is_tainted(connection, self.progress) && self.progress != Progress::Beginning {
                     let _ = DB::restore(connection, self.progress).await;
                 }
-                // A pool pings what comes back to it. A bare connection would keep an empty transaction open.
-                let _ = connection.ping().await;
+                if DB::ENDS_IN_AN_EMPTY_TRANSACTION {
+                    let _ = connection.ping().await;
+                }
             }
             Link::Pool { connection: None, .. } | Link::Leased(_) | Link::Bare(_) | Link::Transaction(_) => {}
         }

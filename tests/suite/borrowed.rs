@@ -6,7 +6,7 @@ use idempotent_runtime::{Error, commit};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use crate::handlers::{self, Step};
-use crate::harness::World;
+use crate::harness::{World, drop_after};
 use crate::{Connection, LOSES_ITS_PLACE_WHEN_DROPPED};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -114,6 +114,45 @@ async fn commit_takes_savepoints_too() {
     assert_eq!(world.effects().await, 0, "the outer transaction is not committed by it");
     commit(tx).await.unwrap();
     assert_eq!(world.effects().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_on_a_pools_connection_that_is_dropped_at_any_moment_leaves_it_sound() {
+    let world = World::with_connections(1).await;
+    for polls in 1..=30 {
+        for steps in [&[Step::Effect][..], &[Step::Effect, Step::Fail]] {
+            let id = format!("{polls}-{}", steps.len());
+            let mut leased = world.pool.acquire().await.unwrap();
+            drop(drop_after(polls, handlers::scripted(&mut leased, &id, steps)).await);
+            drop(leased);
+            let mut next = world.pool.acquire().await.unwrap();
+            commits_itself(&world, &mut next, &format!("plain-{id}")).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_joined_handler_that_loses_the_transaction_and_is_dropped_at_any_moment_leaves_a_sound_pool() {
+    let world = World::with_connections(1).await;
+    for polls in 1..=20 {
+        let mut tx = world.pool.begin().await.unwrap();
+        handlers::effect(&mut tx, &format!("before-{polls}")).await.unwrap();
+        let script = [Step::Effect, Step::Try("ROLLBACK")];
+        drop(drop_after(polls, handlers::scripted(&mut tx, &format!("lost-{polls}"), &script)).await);
+        let after = handlers::effect(&mut tx, &format!("after-{polls}")).await;
+        let committed = commit(tx).await;
+        let [before, stayed] =
+            [world.effects_of(&format!("before-{polls}")).await, world.effects_of(&format!("after-{polls}")).await];
+        if committed.is_ok() {
+            assert_eq!((before, stayed), (1, 1), "after {polls} polls: {after:?}");
+        }
+        let next = format!("next-{polls}");
+        let mut plain = world.pool.acquire().await.unwrap();
+        commits_itself(&world, &mut plain, &format!("plain-{polls}")).await;
+        drop(plain);
+        assert!(handlers::record(&world.pool, &next).await.expect("the pool is sound").is_processed());
+        assert_eq!(world.effects_of(&next).await, 1, "after {polls} polls");
+    }
 }
 
 #[tokio::test]

@@ -156,3 +156,28 @@ async fn outside_handlers_the_connection_commits_as_ever() {
     tx.commit().await.unwrap();
     assert_eq!((world.effects_of("autocommit").await, world.effects_of("transaction").await), (1, 1));
 }
+
+/// Whatever the moment of the drop, on a connection that the caller keeps as on the pool's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_dropped_while_it_finds_its_transaction_lost_leaves_a_sound_connection() {
+    let world = World::with_connections(1).await;
+    world.run("INSERT INTO singles (id) VALUES ('taken')").await;
+    let lost = [Step::Effect, Step::Try("INSERT OR ROLLBACK INTO singles (id) VALUES ('taken')")];
+    for polls in 1..=20 {
+        for kept in [true, false] {
+            let id = format!("{kept}-{polls}");
+            let dropped = if kept {
+                let mut leased = world.pool.acquire().await.unwrap();
+                crate::harness::drop_after(polls, handlers::scripted(&mut leased, &id, &lost)).await
+            } else {
+                crate::harness::drop_after(polls, handlers::scripted(&world.pool, &id, &lost)).await
+            };
+            let insert = format!("INSERT INTO effects (id) VALUES ('plain-{id}')");
+            world.pool.execute(sqlx::AssertSqlSafe(insert)).await.expect("no error");
+            assert_eq!(world.effects_of(&format!("plain-{id}")).await, 1, "{id}: {dropped:?}");
+            assert!(handlers::record(&world.pool, &format!("next-{id}")).await.unwrap().is_processed(), "{id}");
+            assert_eq!(world.effects_of(&format!("next-{id}")).await, 1, "{id}");
+            assert_eq!(world.effects_of(&id).await, 0, "{id}");
+        }
+    }
+}

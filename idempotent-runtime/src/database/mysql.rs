@@ -57,6 +57,7 @@ impl Operations for MySql {
     /// sqlx 0.9.0 loses its place in the protocol if a statement is dropped while it is being prepared.
     const SURVIVES_CANCELLATION: bool = false;
     const CLOSES_LEASED: bool = true;
+    const ENDS_IN_AN_EMPTY_TRANSACTION: bool = false;
 
     fn default_statements() -> &'static Statements {
         static DEFAULT: LazyLock<Statements> = LazyLock::new(|| MySql::statements(&TableName::default()));

@@ -55,6 +55,7 @@ impl Operations for Postgres {
 
     const SURVIVES_CANCELLATION: bool = true;
     const CLOSES_LEASED: bool = true;
+    const ENDS_IN_AN_EMPTY_TRANSACTION: bool = true;
 
     fn default_statements() -> &'static Statements {
         static DEFAULT: LazyLock<Statements> = LazyLock::new(|| Postgres::statements(&TableName::default()));

@@ -51,6 +51,7 @@ impl Operations for Sqlite {
     const SURVIVES_CANCELLATION: bool = true;
     /// A database in memory would go with its connection, and a handler's begin repairs what is left.
     const CLOSES_LEASED: bool = false;
+    const ENDS_IN_AN_EMPTY_TRANSACTION: bool = false;
 
     fn default_statements() -> &'static Statements {
         static DEFAULT: LazyLock<Statements> = LazyLock::new(|| Sqlite::statements(&TableName::default()));
@@ -138,7 +139,18 @@ impl Operations for Sqlite {
     }
 
     async fn commit_own(mut transaction: SqliteTransaction<'_>) -> Result<(), Failed> {
-        if transaction.execute("BEGIN").await.is_ok() || !transaction.is_in_transaction() {
+        let mut alive = transaction.execute("BEGIN").await.is_err();
+        match SqliteTransactionManager::get_transaction_depth(&transaction) {
+            0 => alive = false,
+            1 => {}
+            // Another transaction may stand in the lost one's place, without the savepoint that is to be released.
+            depth => {
+                let savepoint = format!("_sqlx_savepoint_{}", depth - 1);
+                let renew = format!("RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}");
+                alive = alive && transaction.execute(AssertSqlSafe(renew)).await.is_ok();
+            }
+        }
+        if !alive {
             let _ = rebuild(&mut transaction, "BEGIN").await;
             let _ = unwind::<Self>(&mut transaction, 0).await;
             return Err(Failed::Lost { kept: false });

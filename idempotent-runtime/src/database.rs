@@ -133,7 +133,7 @@ pub enum Progress {
     Clean,
     /// Beginning and claiming.
     Beginning,
-    /// The claim was there.
+    /// The claim was there, and a setting of the session may have to be put back.
     Duplicate,
     /// The body has its transaction.
     Open,

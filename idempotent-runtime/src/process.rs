@@ -164,8 +164,10 @@ impl<DB: Database> Session<'_, DB> {
                 Ok(Run { transaction, watch, claim: claim.as_ref(), statements, handler, progress })
             }
             (Ok(None), claim) => {
-                if !joined {
-                    *progress = Progress::Duplicate;
+                match place {
+                    Place::Own { reclaimable: true } => *progress = Progress::Duplicate,
+                    Place::Own { reclaimable: false } => *progress = Progress::Closed,
+                    Place::Callers => {}
                 }
                 let Some(Claim(identity)) = claim.take() else { unreachable!("without a claim there is no duplicate") };
                 observe::duplicate(&identity);
@@ -211,19 +213,13 @@ impl<DB: Database> Session<'_, DB> {
                 }
             }
             Link::Leased(connection) if self.progress != Progress::Clean => {
-                restore(connection, self.progress).await;
-                if DB::ENDS_IN_AN_EMPTY_TRANSACTION {
-                    let _ = connection.ping().await;
+                if settle::<DB>(connection, self.progress).await.is_err() {
+                    connection.close_on_drop();
                 }
             }
             Link::Bare(connection) if self.progress != Progress::Clean => {
                 // Whatever is wrong with the caller's connection, its next statement says so.
-                if DB::is_tainted(connection, self.progress) && self.progress != Progress::Beginning {
-                    let _ = DB::restore(connection, self.progress).await;
-                }
-                if DB::ENDS_IN_AN_EMPTY_TRANSACTION {
-                    let _ = connection.ping().await;
-                }
+                let _ = settle::<DB>(connection, self.progress).await;
             }
             Link::Pool { connection: None, .. } | Link::Leased(_) | Link::Bare(_) | Link::Transaction(_) => {}
         }
@@ -262,6 +258,15 @@ async fn restore<DB: Database>(connection: &mut PoolConnection<DB>, progress: Pr
             connection.close_on_drop();
         }
     }
+}
+
+/// Brings back a connection that the caller keeps. After a begin that failed there is nothing of ours on it: a transaction
+/// that is open is the caller's own, begun by text.
+async fn settle<DB: Database>(connection: &mut DB::Connection, progress: Progress) -> Result<(), sqlx::Error> {
+    if progress != Progress::Beginning && DB::is_tainted(connection, progress) {
+        DB::restore(connection, progress).await?;
+    }
+    if DB::ENDS_IN_AN_EMPTY_TRANSACTION { connection.ping().await } else { Ok(()) }
 }
 
 impl<DB: Database> Drop for Session<'_, DB> {

@@ -105,6 +105,18 @@ async fn a_savepoint_of_the_bodys_own_that_is_dropped_in_flight_loses_no_message
 }
 
 #[tokio::test]
+async fn a_duplicate_on_a_kept_connection_leaves_it_sound() {
+    let world = World::with_connections(1).await;
+    let mut leased = world.pool.acquire().await.unwrap();
+    assert!(handlers::record(&mut leased, "1").await.unwrap().is_processed());
+    for round in 0..5 {
+        assert!(handlers::record(&mut leased, "1").await.unwrap().is_duplicate());
+        commits_itself(&world, &mut leased, &format!("plain-{round}")).await;
+    }
+    assert_eq!(world.effects_of("1").await, 1);
+}
+
+#[tokio::test]
 async fn commit_takes_savepoints_too() {
     let world = World::with_connections(1).await;
     let mut tx = world.pool.begin().await.unwrap();

@@ -19,9 +19,6 @@ use sqlx::{AssertSqlSafe, Executor as _, Pool};
 pub(crate) use servers::Database as Fresh;
 pub(crate) use sqlx::{MySql as Db, MySqlConnection as Connection, MySqlTransaction as Tx};
 
-use handlers::Step;
-use harness::World;
-
 /// A statement's error undoes the statement alone.
 const ERROR_ABORTS: bool = false;
 /// Autocommit is off while the body runs.
@@ -67,10 +64,4 @@ async fn pool_with_isolation(fresh: &Fresh, level: &'static str) -> Pool<Db> {
         })
     });
     options.connect(fresh.url()).await.expect("the test database")
-}
-
-#[expect(clippy::unused_async, reason = "the other databases have to wait here")]
-/// MySQL and MariaDB have no deferred constraints: nothing that a body does can make COMMIT fail by itself.
-async fn deferred_violation(_world: &World) -> Option<[Step<'static>; 1]> {
-    None
 }

@@ -69,8 +69,8 @@ async fn pool_with_isolation(fresh: &Fresh, level: &'static str) -> Pool<Db> {
 }
 
 /// A body whose violation only COMMIT reports.
-async fn deferred_violation(world: &World) -> Option<[Step<'static>; 3]> {
+async fn deferred_violation(world: &World) -> [Step<'static>; 3] {
     world.run("CREATE TABLE later (id INTEGER UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
     let insert = Step::Run("INSERT INTO later VALUES (1)");
-    Some([Step::Effect, insert, insert])
+    [Step::Effect, insert, insert]
 }

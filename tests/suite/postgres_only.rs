@@ -9,6 +9,8 @@ use crate::harness::World;
 
 #[path = "deadlock.rs"]
 mod deadlock;
+#[path = "deferred.rs"]
+mod deferred;
 
 #[tokio::test]
 async fn a_duplicate_leaves_no_error_in_the_log_and_no_dead_row() {

@@ -48,8 +48,8 @@ async fn pool_with_isolation(fresh: &Fresh, _level: &'static str) -> Pool<Db> {
 }
 
 /// A body whose violation only COMMIT reports.
-async fn deferred_violation(world: &World) -> Option<[Step<'static>; 2]> {
+async fn deferred_violation(world: &World) -> [Step<'static>; 2] {
     world.run("CREATE TABLE parents (id INTEGER PRIMARY KEY)").await;
     world.run("CREATE TABLE children (parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)").await;
-    Some([Step::Effect, Step::Run("INSERT INTO children VALUES (1)")])
+    [Step::Effect, Step::Run("INSERT INTO children VALUES (1)")]
 }

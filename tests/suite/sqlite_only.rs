@@ -9,6 +9,9 @@ use tokio::task::JoinSet;
 use crate::handlers::{self, Step};
 use crate::harness::{World, connect};
 
+#[path = "deferred.rs"]
+mod deferred;
+
 /// Fills the database to the last page that it may have.
 async fn fill_the_disk(world: &World) {
     world.run("CREATE TABLE ballast (data BLOB)").await;
@@ -180,4 +183,16 @@ async fn a_handler_dropped_while_it_finds_its_transaction_lost_leaves_a_sound_co
             assert_eq!(world.effects_of(&id).await, 0, "{id}");
         }
     }
+}
+
+/// Not seen by sqlx, but never rolled back in the caller's place.
+#[tokio::test]
+async fn a_transaction_begun_by_text_on_a_kept_connection_is_left_alone() {
+    let world = World::with_connections(1).await;
+    let mut leased = world.pool.acquire().await.unwrap();
+    leased.execute("BEGIN").await.unwrap();
+    leased.execute("INSERT INTO effects (id) VALUES ('by-text')").await.unwrap();
+    assert!(handlers::record(&mut leased, "1").await.is_err());
+    leased.execute("COMMIT").await.unwrap();
+    assert_eq!((world.effects_of("by-text").await, world.effects_of("1").await), (1, 0));
 }

@@ -143,17 +143,6 @@ async fn a_nested_transaction_that_the_body_forgets_costs_nothing_but_itself() {
 }
 
 #[tokio::test]
-async fn an_error_that_commit_reports_is_known_and_leaves_nothing() {
-    let world = World::with_connections(1).await;
-    let Some(steps) = crate::deferred_violation(&world).await else { return };
-    let error = handlers::scripted(&world.pool, "1", &steps).await.unwrap_err();
-    assert!(matches!(&error, Error::Database(sqlx::Error::Database(_))), "{error:?}");
-    assert!(!error.is_transient(), "a constraint is violated again next time: {error:?}");
-    assert_eq!((world.effects().await, world.claims().await), (0, 0));
-    assert!(handlers::record(&world.pool, "other").await.unwrap().is_processed());
-}
-
-#[tokio::test]
 async fn a_joined_handler_whose_transaction_is_lost_takes_the_callers_with_it_and_says_so() {
     for steps in [[Step::Try("ROLLBACK"), Step::Try(EFFECT)], [Step::Try("ROLLBACK"), Step::Try("BEGIN")]] {
         let world = World::with_connections(1).await;

@@ -52,9 +52,8 @@ fn a_handler_is_rewritten_and_registered() {
          sqlx::Result<::idempotent_runtime::Outcome<i64>>"
     );
     let body = squeezed(&function.block);
-    assert!(body.contains(r#"consumer:"billing.grant",consumer_chosen:false"#), "{body}");
+    assert!(body.contains(r#"consumer:"billing.grant",key:"#), "{body}");
     assert!(body.contains(r#"key:::idempotent_runtime::__private::Template::new("{event.id}",&["",""])"#), "{body}");
-    assert!(body.contains(r#"sender:::idempotent_runtime::__private::Template::new("",&[""])"#), "{body}");
     assert!(body.contains(r#".part("event.id",&event.id)"#), "{body}");
     assert!(body.contains("let(transaction,claim)=run.parts()"), "{body}");
 }
@@ -183,6 +182,38 @@ fn the_user_can_lack_a_package() {
 }
 
 #[test]
+fn each_option_about_time_order_and_replies_reaches_the_message() {
+    let output = expand(
+        quote!(
+            key = "{event.id}",
+            occurred_at = "event.created_at",
+            expired = "skip",
+            sequence(entity = "{event.order}", number = "event.version"),
+            fingerprint = "{event.cents}",
+            replay
+        ),
+        quote! {
+            async fn grant(tx: &mut PgTransaction<'_>, event: &Event) -> sqlx::Result<i64> {
+                Ok(1)
+            }
+        },
+    );
+    let items = parse(output);
+    let [Item::Fn(function)] = items.as_slice() else { panic!("one function") };
+    let body = squeezed(&function.block);
+    for part in [
+        r".occurred_at(&event.created_at)",
+        r#".part("event.order",&event.order).finish(),&event.version)"#,
+        r#".optional("event.cents",&event.cents).digest())"#,
+        "if_expired:::idempotent_runtime::__private::IfExpired::Skip",
+        "session.settle_or_replay(refused,",
+        "run.finish_and_store(result,",
+    ] {
+        assert!(body.contains(part), "{part} in {body}");
+    }
+}
+
+#[test]
 fn every_option_has_a_working_example() {
     let item = quote!(
         async fn f(tx: &mut PgTransaction<'_>, event: &Event) -> sqlx::Result<()> {
@@ -191,7 +222,10 @@ fn every_option_has_a_working_example() {
     );
     for entry in crate::options::TABLE {
         let key = if entry.text == "key" { "" } else { r#", key = "{event.id}""# };
-        let arguments = format!("{}{key}", entry.example).parse().expect("tokens");
+        let needed = if entry.text == "expired" { r#", occurred_at = "event.created_at""# } else { "" };
+        let example =
+            entry.example.replace("{order.", "{event.").replace("\"order.", "\"event.").replace("{cmd.", "{event.");
+        let arguments = format!("{example}{key}{needed}").parse().expect("tokens");
         let output = expand(arguments, item.clone()).to_string();
         assert!(!output.contains("compile_error"), "{}: {output}", entry.text);
     }

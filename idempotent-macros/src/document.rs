@@ -4,8 +4,9 @@ use syn::{Pat, Type};
 
 use crate::check::Handler;
 use crate::display::display;
+use crate::identity::{Identity, Root};
 use crate::options::TABLE;
-use crate::settings::{Identity, Missing, Root, Settings};
+use crate::settings::{Missing, Sequence, Settings};
 use crate::signature::{Role, Signature};
 use crate::template::Part;
 use crate::types;
@@ -13,25 +14,45 @@ use crate::types;
 /// The whole section, as Markdown.
 pub(crate) fn section(handler: &Handler<'_>) -> String {
     let Handler { signature, settings, .. } = handler;
-    let mut text = format!(
-        "\n# Idempotency\n\n\
-         Each message is processed once. When one arrives whose key has been processed before, the body does not run, \
-         and the answer is `Ok(Outcome::Duplicate(_))`. {}\n\n\
-         The key of a message is {}:\n\n{}\n{}",
-        source(signature),
-        code(&settings.key.template.source),
-        parts(&settings.key, signature),
-        stored_form(&settings.key, signature),
-    );
+    let mut text = String::from("\n# Idempotency\n\n");
+    if settings.key.template.source.is_empty() {
+        text.push_str(
+            "Messages of one entity are applied in order, each once. When one arrives that is not newer than what was \
+             applied, the body does not run, and the answer is `Ok(Outcome::Stale(_))`. ",
+        );
+        text.push_str(&source(signature));
+    } else {
+        let answer = if settings.replay { "`Ok(Outcome::Replayed(value))`" } else { "`Ok(Outcome::Duplicate(_))`" };
+        text.extend([
+            "Each message is processed once. When one arrives whose key has been processed before, the body does not run, \
+             and the answer is ",
+            answer,
+            ". ",
+            &source(signature),
+        ]);
+        template(&mut text, "The key of a message is", &settings.key, signature);
+        text.extend(["\n", &stored_form(&settings.key, signature)]);
+    }
     if !settings.sender.roots.is_empty() {
-        let (source, parts) = (code(&settings.sender.template.source), parts(&settings.sender, signature));
-        text.extend(["\n\nIts sender is ", &source, ":\n\n", &parts]);
+        template(&mut text, "Its sender is", &settings.sender, signature);
+    }
+    if let Some(Sequence { entity, .. }) = &settings.sequence {
+        template(&mut text, "The entity whose order is kept is", entity, signature);
+    }
+    if let Some(fingerprint) = &settings.fingerprint {
+        template(&mut text, "What its key stands for is", fingerprint, signature);
     }
     text.push_str("\n\n");
     for sentence in TABLE.iter().map(|entry| (entry.in_force)(settings)).filter(|sentence| !sentence.is_empty()) {
         text.extend(["- ", &sentence, "\n"]);
     }
     text
+}
+
+/// A template and where its parts come from.
+fn template(text: &mut String, introduction: &str, identity: &Identity, signature: &Signature) {
+    let (source, parts) = (code(&identity.template.source), parts(identity, signature));
+    text.extend(["\n\n", introduction, " ", &source, ":\n\n", &parts]);
 }
 
 /// What callers pass in the place of the transaction.
@@ -149,28 +170,81 @@ pub(crate) fn sender(settings: &Settings) -> String {
 }
 
 pub(crate) fn retention(settings: &Settings) -> String {
+    if settings.key.template.source.is_empty() {
+        return String::new();
+    }
     let retention = settings.retention.long();
-    match settings.horizon {
-        Some(horizon) => format!(
+    match (&settings.occurred_at, settings.horizon) {
+        (Some(_), _) => String::new(),
+        (None, Some(horizon)) => format!(
             "**Retention:** a processed key is remembered for {retention}, longer than the {} within which the sender \
              may redeliver.",
             horizon.long()
         ),
-        None => format!(
+        (None, None) => format!(
             "**Retention:** a processed key is remembered for {retention}. A message that is redelivered later is \
              taken for a new one."
         ),
     }
 }
 
+pub(crate) fn occurred_at(settings: &Settings) -> String {
+    let Some(field) = &settings.occurred_at else { return String::new() };
+    let retention = settings.retention.long();
+    let refused = if settings.skip_expired {
+        "acknowledged as `Ok(Outcome::Expired(_))` without being run"
+    } else {
+        "refused with `Error::Expired`, to be parked for a person to decide"
+    };
+    format!(
+        "**Retention:** a processed key is remembered until {retention} after the message occurred, by its own {}. A message \
+         that is older and has no key on record is {refused}: nobody could tell whether it was processed. One that claims \
+         to be from more than a day ahead is refused with `Error::OccurredInFuture`.",
+        code(&field.part.text)
+    )
+}
+
+pub(crate) fn sequence(settings: &Settings) -> String {
+    let Some(Sequence { entity, number }) = &settings.sequence else { return String::new() };
+    format!(
+        "**Order:** a message runs only if its {} is above that of the last one applied to the same {}; otherwise the answer \
+         is `Ok(Outcome::Stale(_))`. How far an entity has come is kept for ever.",
+        code(&number.part.text),
+        code(&entity.template.source)
+    )
+}
+
+pub(crate) fn fingerprint(settings: &Settings) -> String {
+    let Some(fingerprint) = &settings.fingerprint else { return String::new() };
+    format!(
+        "**Fingerprint:** {}, kept as a digest. The same key with another content is refused with \
+         `Error::FingerprintMismatch`.",
+        code(&fingerprint.template.source)
+    )
+}
+
+pub(crate) fn replay(settings: &Settings) -> String {
+    if settings.replay {
+        "**Replay:** what the first delivery returned is stored as JSON and given to every later one. What a failed run \
+         returned is never stored."
+            .to_owned()
+    } else {
+        String::new()
+    }
+}
+
 pub(crate) fn missing(settings: &Settings) -> String {
+    let part = if settings.sequence.is_some() { "key or the entity" } else { "key" };
+    let part = if settings.key.template.source.is_empty() { "entity" } else { part };
     match settings.missing {
-        Some(Missing::Process) => "**Missing key:** a message of which a part of the key is absent, empty or blank is \
-             processed without protection, each time that it arrives."
-            .to_owned(),
-        Some(Missing::Reject) | None => "**Missing key:** a message of which a part of the key is absent, empty or \
-             blank is refused with `Error::MissingKey`."
-            .to_owned(),
+        Some(Missing::Process) => format!(
+            "**Missing key:** a message of which a part of the {part} is absent, empty or blank is processed without \
+             protection, each time that it arrives."
+        ),
+        Some(Missing::Reject) | None => format!(
+            "**Missing key:** a message of which a part of the {part} is absent, empty or blank is refused with \
+             `Error::MissingKey`."
+        ),
     }
 }
 

@@ -29,6 +29,14 @@ impl Errors {
         self.0.is_empty()
     }
 
+    /// All errors as one, if there are any.
+    pub(crate) fn into_error(self) -> Option<syn::Error> {
+        self.0.into_iter().reduce(|mut all, next| {
+            all.combine(next);
+            all
+        })
+    }
+
     /// One `compile_error!` per error, valid wherever a function is.
     pub(crate) fn to_compile_errors(&self) -> TokenStream {
         self.0.iter().map(syn::Error::to_compile_error).collect()

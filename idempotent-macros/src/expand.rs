@@ -8,11 +8,13 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::{Lifetime, ReturnType, Type};
 
 use crate::check::Handler;
+use crate::duration::Duration;
+use crate::identity::{Identity, Root};
 use crate::rewrite::{self, text};
 use crate::runtime::Runtime;
-use crate::settings::{Identity, Missing};
+use crate::settings::{Missing, Sequence, Settings};
 use crate::signature::{Binding, Parameter, Role, Signature, plain_name, shown};
-use crate::template::Step;
+use crate::template::{Part, Step};
 use crate::{attributes, document, types};
 
 /// The handler in place of the user's function.
@@ -28,8 +30,7 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
             quote_spanned!(span=> #(#cfgs)* let source = #private::Into::into(#outer);)
         })
     });
-    let key = writer(&settings.key, "key", settings.missing, private);
-    let sender = writer(&settings.sender, "sender", settings.missing, private);
+    let message = message(settings, private);
     let parts = if signature.with_role(Role::Claim).next().is_some() {
         quote_spanned!(span=> let (transaction, claim) = run.parts();)
     } else {
@@ -41,25 +42,38 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     });
     // A missing `From<Error>` is about the user's error type, so this is where the compiler should point.
     let at_error = span.located_at(output.error);
-    let [result, into_outcome] = ["result", "into_outcome"].map(|name| Ident::new(name, at_error));
-    let finish = quote_spanned!(at_error=> run.finish(#result).await);
+    let result = Ident::new("result", at_error);
+    let (replay, settle, finish) = if settings.replay {
+        // Whether the value can be stored is a matter of its type.
+        let at_value = span.located_at(types::anchor(&output.inferred));
+        let json = quote_spanned!(at_value=> #private::Replay::json());
+        (
+            quote_spanned!(span=> let replay = #json;),
+            quote_spanned!(at_error=> session.settle_or_replay(refused, #private::Some(replay))),
+            quote_spanned!(at_error=> run.finish_and_store(#result, #private::Some(replay))),
+        )
+    } else {
+        let none = TokenStream::new();
+        (none, quote_spanned!(at_error=> session.settle(refused)), quote_spanned!(at_error=> run.finish(#result)))
+    };
     let statements = quote_spanned! {span=>
         let handler = #spec;
         #(#sources)*
-        let mut session = handler.open(source, #key, #sender);
+        let mut session = #message.open(source);
+        #replay
         // A conflict before the body has run makes the loop begin again.
         let mut run = loop {
-            let settled = match session.begin().await {
+            let refused = match session.begin().await {
                 #private::Ok(run) => break run,
-                #private::Err(settled) => settled,
+                #private::Err(refused) => refused,
             };
-            if let #private::Some(outcome) = settled.#into_outcome() {
-                return session.close(outcome).await;
+            if let #private::Some(outcome) = #settle.await {
+                return outcome;
             }
         };
         #parts
         let #result = #body.await;
-        let outcome = #finish;
+        let outcome = #finish.await;
         return session.close(outcome).await;
     };
     rewrite::function(signature, runtime, &document::section(handler), &statements)
@@ -107,7 +121,11 @@ fn used_elsewhere<'a>(handler: &Handler<'a>) -> Vec<&'a Ident> {
         // It sees the rewritten function, parameters included.
         return bindings.collect();
     }
-    let roots: Vec<_> = settings.key.roots.iter().chain(&settings.sender.roots).map(|root| &root.ident).collect();
+    let templates = [&settings.key, &settings.sender].into_iter().chain(&settings.fingerprint);
+    let templates = templates.chain(settings.sequence.as_ref().map(|sequence| &sequence.entity));
+    let fields = settings.occurred_at.iter().chain(settings.sequence.as_ref().map(|sequence| &sequence.number));
+    let roots = templates.flat_map(|template| &template.roots).chain(fields.map(|field| &field.root));
+    let roots: Vec<_> = roots.map(|root| &root.ident).collect();
     bindings.filter(|outer| roots.contains(outer)).collect()
 }
 
@@ -116,34 +134,94 @@ fn used_elsewhere<'a>(handler: &Handler<'a>) -> Vec<&'a Ident> {
 fn spec(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     let Runtime { path, private, .. } = runtime;
     let Handler { signature, settings, .. } = handler;
-    let (name, chosen) = (text(&settings.consumer.name), settings.consumer.chosen);
-    let (key, sender) = (template(&settings.key, private), template(&settings.sender, private));
-    let retention = Literal::u64_unsuffixed(settings.retention.secs());
-    let horizon = settings.horizon.map(|horizon| Literal::u64_unsuffixed(horizon.secs()));
-    let horizon = horizon.map_or_else(|| quote!(#private::None), |secs| quote!(#private::Some(#secs)));
     let span = Span::mixed_site();
-    let missing = match settings.missing {
-        Some(Missing::Process) => quote_spanned!(span=> #private::Missing::Process),
-        Some(Missing::Reject) | None => quote_spanned!(span=> #private::Missing::Reject),
+    let mut fields = Vec::new();
+    let mut field = |name: &str, value: TokenStream| {
+        let name = Ident::new(name, span);
+        fields.push(quote_spanned!(span=> #name: #value));
     };
+    let (name, chosen) = (text(&settings.consumer.name), settings.consumer.chosen);
+    field("consumer", quote!(#name));
+    if chosen {
+        field("consumer_chosen", quote!(#chosen));
+    }
+    let sequence = settings.sequence.as_ref();
+    for (name, identity) in [
+        ("key", Some(&settings.key)),
+        ("sender", Some(&settings.sender)),
+        ("entity", sequence.map(|sequence| &sequence.entity)),
+        ("fingerprint", settings.fingerprint.as_ref()),
+    ] {
+        if let Some(identity) = identity.filter(|identity| !identity.template.source.is_empty()) {
+            field(name, template(identity, private));
+        }
+    }
+    for (name, path) in
+        [("occurred_at", settings.occurred_at.as_ref()), ("number", sequence.map(|sequence| &sequence.number))]
+    {
+        if let Some(path) = path {
+            field(name, text(&path.part.text).into_token_stream());
+        }
+    }
+    if settings.retention != Duration::WEEK {
+        field("retention_secs", Literal::u64_unsuffixed(settings.retention.secs()).into_token_stream());
+    }
+    if let Some(horizon) = settings.horizon {
+        let secs = Literal::u64_unsuffixed(horizon.secs());
+        field("horizon_secs", quote_spanned!(span=> #private::Some(#secs)));
+    }
+    if settings.missing == Some(Missing::Process) {
+        field("missing", quote_spanned!(span=> #private::Missing::Process));
+    }
+    if settings.skip_expired {
+        field("if_expired", quote_spanned!(span=> #private::IfExpired::Skip));
+    }
+    if settings.replay {
+        field("replay", quote!(true));
+    }
     let function = text(&plain_name(&signature.function.signature.ident));
     quote_spanned! {span=>
         {
             static HANDLER: #path::Handler = #private::handler(#private::Spec {
-                consumer: #name,
-                consumer_chosen: #chosen,
-                key: #key,
-                sender: #sender,
-                retention_secs: #retention,
-                horizon_secs: #horizon,
-                missing: #missing,
+                #(#fields,)*
                 function: #private::concat!(#private::module_path!(), "::", #function),
                 file: #private::file!(),
                 line: #private::line!(),
+                ..#private::Spec::DEFAULT
             });
             #private::inventory::submit! { #private::Registered(&HANDLER) }
             &HANDLER
         }
+    }
+}
+
+/// The expression that makes the message from the parameters.
+fn message(settings: &Settings, private: &TokenStream) -> TokenStream {
+    let span = Span::mixed_site();
+    let optional = settings.missing.is_some();
+    let key = if settings.key.template.source.is_empty() {
+        quote_spanned!(span=> #private::Encoded::None)
+    } else {
+        let key = writer(&settings.key, "key", optional, private);
+        quote_spanned!(span=> #key.finish())
+    };
+    let sender = writer(&settings.sender, "sender", optional, private);
+    let occurred_at = settings.occurred_at.as_ref().map(|field| {
+        let (value, at) = access(&field.part, &field.root);
+        quote_spanned!(at=> .occurred_at(&#value))
+    });
+    let sequence = settings.sequence.as_ref().map(|Sequence { entity, number }| {
+        let entity = writer(entity, "entity", optional, private);
+        let (number, at) = access(&number.part, &number.root);
+        quote_spanned!(at=> .sequence(#entity.finish(), &#number))
+    });
+    let fingerprint = settings.fingerprint.as_ref().map(|fingerprint| {
+        // What the content lacks is a part of it.
+        let fingerprint = writer(fingerprint, "fingerprint", true, private);
+        quote_spanned!(span=> .fingerprint(#fingerprint.digest()))
+    });
+    quote_spanned! {span=>
+        #private::Message::new(handler, #key, #sender.finish()) #occurred_at #sequence #fingerprint
     }
 }
 
@@ -153,33 +231,39 @@ fn template(identity: &Identity, private: &TokenStream) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> #private::Template::new(#source, &[#(#literals),*]))
 }
 
-/// The expression that makes the stored form of a template from the parameters.
-fn writer(identity: &Identity, constructor: &str, missing: Option<Missing>, private: &TokenStream) -> TokenStream {
+/// The expression that fills a template from the parameters.
+fn writer(identity: &Identity, constructor: &str, optional: bool, private: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
     let constructor = Ident::new(constructor, span);
     let parts = identity.parts().map(|(part, root)| {
-        // Errors about a part are shown at its template.
-        let at = span.located_at(root.ident.span());
-        let method = Ident::new(if missing.is_some() { "optional" } else { "part" }, at);
-        let (name, value) = (text(&part.text), &root.ident);
-        let steps = part.steps.iter().map(|step| match step {
-            Step::Field(name) => {
-                let field = identifier(name, at);
-                quote_spanned!(at=> .#field)
-            }
-            Step::Index(index) => {
-                let mut index = Literal::u32_unsuffixed(*index);
-                index.set_span(at);
-                quote_spanned!(at=> .#index)
-            }
-            Step::Method(name) => {
-                let method = identifier(name, at);
-                quote_spanned!(at=> .#method())
-            }
-        });
-        quote_spanned!(at=> .#method(#name, &#value #(#steps)*))
+        let (value, at) = access(part, root);
+        let method = Ident::new(if optional { "optional" } else { "part" }, at);
+        let name = text(&part.text);
+        quote_spanned!(at=> .#method(#name, &#value))
     });
-    quote_spanned!(span=> #private::Writer::#constructor(handler) #(#parts)* .finish())
+    quote_spanned!(span=> #private::Writer::#constructor(handler) #(#parts)*)
+}
+
+/// The expression for a part's value, and where errors about it are shown: at its text.
+fn access(part: &Part, root: &Root) -> (TokenStream, Span) {
+    let at = Span::mixed_site().located_at(root.ident.span());
+    let value = &root.ident;
+    let steps = part.steps.iter().map(|step| match step {
+        Step::Field(name) => {
+            let field = identifier(name, at);
+            quote_spanned!(at=> .#field)
+        }
+        Step::Index(index) => {
+            let mut index = Literal::u32_unsuffixed(*index);
+            index.set_span(at);
+            quote_spanned!(at=> .#index)
+        }
+        Step::Method(name) => {
+            let method = identifier(name, at);
+            quote_spanned!(at=> .#method())
+        }
+    });
+    (quote!(#value #(#steps)*), at)
 }
 
 /// The name, raw if it is a keyword in any edition.

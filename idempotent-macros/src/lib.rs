@@ -24,6 +24,7 @@ mod document;
 mod duration;
 mod errors;
 mod expand;
+mod identity;
 mod key_part;
 mod rewrite;
 mod runtime;

@@ -3,7 +3,7 @@
 //! The table is the only place that knows the options' names. The parser, the error texts, the suggestion after a
 //! misspelt name, the attribute's documentation and the handlers' documentation are made from it.
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::ToTokens as _;
 use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
@@ -21,6 +21,10 @@ pub(crate) enum Form {
     Text,
     /// `name = path`
     Path,
+    /// `name`
+    Flag,
+    /// `name(entity = "text", number = "text")`
+    Sequence,
 }
 
 /// One option.
@@ -69,6 +73,16 @@ options! {
         "How late the sender may still redeliver. It does not compile unless the retention is longer";
     Missing "missing": Text, r#"missing = "reject""#, document::missing,
         "What to do when a part of the key is absent, empty or blank: `\"reject\"` it, or `\"process\"` it without protection. Allows `Option` in templates";
+    OccurredAt "occurred_at": Text, r#"occurred_at = "event.created_at""#, document::occurred_at,
+        "The producer's own timestamp. A message older than the retention is not run, since nobody could tell any more whether it was processed; its claim is kept until that time and the retention are over";
+    Expired "expired": Text, r#"expired = "skip""#, document::nothing,
+        "A message that is too old is acknowledged as `Outcome::Expired`, instead of refused with `Error::Expired`. Needs `occurred_at`";
+    Sequence "sequence": Sequence, r#"sequence(entity = "{order.id}", number = "order.version")"#, document::sequence,
+        "Runs only what is newer than the last applied message of the same entity; the rest is `Outcome::Stale`. Without `key`, this alone decides, as for the offsets of a stream";
+    Fingerprint "fingerprint": Text, r#"fingerprint = "{cmd.account}/{cmd.cents}""#, document::fingerprint,
+        "What the key stands for: the same key with another content is refused with `Error::FingerprintMismatch`";
+    Replay "replay": Flag, "replay", document::replay,
+        "Stores what the handler returns, as JSON, and gives it to duplicates as `Outcome::Replayed`. Needs the feature `replay`";
     Crate "crate": Path, "crate = my_facade::idempotent_runtime", document::nothing,
         "Where `idempotent_runtime` is found, if it is renamed or re-exported";
 }
@@ -87,8 +101,17 @@ impl Name {
 enum Value {
     Text(LitStr),
     Path(Path),
+    Flag(Ident),
+    Sequence(SequenceTexts),
     /// Something that has been reported, so that nobody reports that it is missing.
     Wrong,
+}
+
+/// What stands between the parentheses of `sequence`.
+#[derive(Clone)]
+pub(crate) struct SequenceTexts {
+    pub(crate) entity: LitStr,
+    pub(crate) number: LitStr,
 }
 
 /// The options as the user wrote them.
@@ -124,6 +147,32 @@ impl Options {
         })
     }
 
+    pub(crate) fn sequence(&self) -> Option<&SequenceTexts> {
+        self.0.iter().find_map(|(_, value)| match value {
+            Value::Sequence(texts) => Some(texts),
+            _ => None,
+        })
+    }
+
+    /// Where a flag stands, if it is set.
+    pub(crate) fn flag(&self, name: Name) -> Option<&Ident> {
+        self.0.iter().find_map(|(known, value)| match value {
+            Value::Flag(ident) if *known == name => Some(ident),
+            _ => None,
+        })
+    }
+
+    /// Something to point at when the option should not be there.
+    pub(crate) fn place(&self, name: Name) -> Option<TokenStream> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| match value {
+            Value::Text(text) => text.to_token_stream(),
+            Value::Path(path) => path.to_token_stream(),
+            Value::Flag(ident) => ident.to_token_stream(),
+            Value::Sequence(texts) => texts.entity.to_token_stream(),
+            Value::Wrong => TokenStream::new(),
+        })
+    }
+
     fn add(&mut self, argument: Vec<TokenTree>, errors: &mut Errors) {
         let mut tokens = argument.into_iter();
         let Some(first) = tokens.next() else { return };
@@ -156,7 +205,46 @@ impl Entry {
     /// Reads what follows the name.
     fn read(&self, ident: &Ident, mut tokens: impl Iterator<Item = TokenTree>) -> syn::Result<Value> {
         let Self { text, form, example, .. } = self;
-        match tokens.next() {
+        let next = tokens.next();
+        match (form, next) {
+            (Form::Flag, None) => Ok(Value::Flag(ident.clone())),
+            (Form::Flag, Some(other)) => {
+                let wrong: TokenStream = std::iter::once(other).chain(tokens).collect();
+                Err(syn::Error::new_spanned(
+                    wrong,
+                    format!("`{text}` stands alone: write `{text}`, and a comma behind it"),
+                ))
+            }
+            (Form::Sequence, Some(TokenTree::Group(group))) if group.delimiter() == Delimiter::Parenthesis => {
+                let rest: TokenStream = tokens.collect();
+                if !rest.is_empty() {
+                    return Err(syn::Error::new_spanned(
+                        rest,
+                        format!("there is no comma behind `{text}(…)`: write one"),
+                    ));
+                }
+                SequenceTexts::parse(ident, group.stream(), example).map(Value::Sequence)
+            }
+            (Form::Sequence, other) => {
+                let wrong: TokenStream = other.into_iter().chain(tokens).collect();
+                let wrong = if wrong.is_empty() { ident.to_token_stream() } else { wrong };
+                let message =
+                    format!("`{text}` is followed by its entity and number in parentheses: write `{example}`");
+                Err(syn::Error::new_spanned(wrong, message))
+            }
+            (Form::Text | Form::Path, next) => self.read_value(ident, next, tokens),
+        }
+    }
+
+    /// Reads `= value`.
+    fn read_value(
+        &self,
+        ident: &Ident,
+        next: Option<TokenTree>,
+        tokens: impl Iterator<Item = TokenTree>,
+    ) -> syn::Result<Value> {
+        let Self { text, form, example, .. } = self;
+        match next {
             Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {}
             Some(other) => {
                 let wrong: TokenStream = std::iter::once(other).chain(tokens).collect();
@@ -171,8 +259,8 @@ impl Entry {
         }
         let parser = |input: ParseStream<'_>| {
             let parsed = match form {
-                Form::Text => input.parse().map(Value::Text),
                 Form::Path => input.call(Path::parse_mod_style).map(Value::Path),
+                Form::Text | Form::Flag | Form::Sequence => input.parse().map(Value::Text),
             };
             let rest: TokenStream = input.parse()?;
             Ok((parsed, rest))
@@ -196,12 +284,71 @@ impl Entry {
         let Self { text, form, example, .. } = self;
         match form {
             Form::Text => match field_path(value) {
-                Some(path) if matches!(self.name, Name::Key | Name::Sender) => {
+                Some(path) if matches!(self.name, Name::Key | Name::Sender | Name::Fingerprint) => {
                     format!("`{text}` is a template in quotes: write `{text} = \"{{{path}}}\"`")
+                }
+                Some(path) if self.name == Name::OccurredAt => {
+                    format!("`{text}` is a field in quotes: write `{text} = \"{path}\"`")
                 }
                 _ => format!("`{text}` is text in quotes: write `{example}`"),
             },
-            Form::Path => format!("`{text}` is a path without quotes: write `{example}`"),
+            Form::Path | Form::Flag | Form::Sequence => format!("`{text}` is a path without quotes: write `{example}`"),
+        }
+    }
+}
+
+impl SequenceTexts {
+    /// Reads what stands between the parentheses.
+    fn parse(sequence: &Ident, arguments: TokenStream, example: &str) -> syn::Result<Self> {
+        let (mut entity, mut number) = (None, None);
+        let mut errors = Errors::default();
+        for argument in split(arguments, &mut errors) {
+            let whole: TokenStream = argument.iter().cloned().collect();
+            let Some(TokenTree::Ident(name)) = argument.first() else {
+                if !whole.is_empty() {
+                    errors.on(whole, format_args!("`sequence` holds names and their values: write `{example}`"));
+                }
+                continue;
+            };
+            let place = match name.to_string().as_str() {
+                "entity" => &mut entity,
+                "number" => &mut number,
+                other => {
+                    let name_of = if nearest(other, ["entity"]).is_some() { "entity" } else { "number" };
+                    errors.on(name, format_args!("`sequence` has no `{other}`: write `{name_of}`, as in `{example}`"));
+                    continue;
+                }
+            };
+            if place.is_some() {
+                errors.on(name, format_args!("`{name}` is given twice: keep one of the two"));
+                continue;
+            }
+            if !matches!(argument.get(1), Some(TokenTree::Punct(punct)) if punct.as_char() == '=') {
+                errors.on(&whole, format_args!("`{name}` is followed by `=` and its value: write `{example}`"));
+                *place = Some(LitStr::new("", name.span()));
+                continue;
+            }
+            let value: TokenStream = argument[2..].iter().cloned().collect();
+            match syn::parse2::<LitStr>(value.clone()) {
+                Ok(text) => *place = Some(text),
+                Err(_) => {
+                    let wrong = if value.is_empty() { whole } else { value };
+                    errors.on(wrong, format_args!("`{name}` is text in quotes: write `{example}`"));
+                    *place = Some(LitStr::new("", name.span()));
+                }
+            }
+        }
+        for (name, given, what) in [
+            ("entity", entity.is_some(), "whose order is kept"),
+            ("number", number.is_some(), "which of two messages is newer"),
+        ] {
+            if !given && errors.is_empty() {
+                errors.on(sequence, format_args!("`sequence` does not say {what}: add `{name}`, as in `{example}`"));
+            }
+        }
+        match (errors.into_error(), entity, number) {
+            (None, Some(entity), Some(number)) => Ok(Self { entity, number }),
+            (error, ..) => Err(error.unwrap_or_else(|| syn::Error::new_spanned(sequence, example))),
         }
     }
 }

@@ -1,14 +1,10 @@
 //! What the options say, checked: the identity of a handler's messages and how long it is kept.
 
-use proc_macro2::{Ident, Span};
-use syn::LitStr;
-
 use crate::duration::Duration;
 use crate::errors::Errors;
+use crate::identity::{self, Field, Identity};
 use crate::options::{Name, Options};
 use crate::signature::{Role, Signature, plain_name};
-use crate::suggest::nearest;
-use crate::template::{Part, Template};
 
 /// Longest consumer name, and longest literal text of a sender, in bytes.
 const LONGEST_NAME: usize = 128;
@@ -21,6 +17,18 @@ pub(crate) struct Settings {
     pub(crate) retention: Duration,
     pub(crate) horizon: Option<Duration>,
     pub(crate) missing: Option<Missing>,
+    pub(crate) occurred_at: Option<Field>,
+    /// Is a message that is too old acknowledged?
+    pub(crate) skip_expired: bool,
+    pub(crate) sequence: Option<Sequence>,
+    pub(crate) fingerprint: Option<Identity>,
+    pub(crate) replay: bool,
+}
+
+/// Whose order is kept, and what says which message is newer.
+pub(crate) struct Sequence {
+    pub(crate) entity: Identity,
+    pub(crate) number: Field,
 }
 
 /// The name of a handler.
@@ -37,22 +45,6 @@ pub(crate) enum Missing {
     Process,
 }
 
-/// A template whose parts are known to belong to parameters.
-#[derive(Default)]
-pub(crate) struct Identity {
-    pub(crate) template: Template,
-    /// For each part of the template, where it starts.
-    pub(crate) roots: Vec<Root>,
-}
-
-/// The parameter, or the name in a parameter's pattern, that a part starts with.
-pub(crate) struct Root {
-    /// Resolves as the parameter does, and is located at the template.
-    pub(crate) ident: Ident,
-    /// The parameter, `None` for `self`.
-    pub(crate) parameter: Option<usize>,
-}
-
 impl Settings {
     /// Checks the options; what is wrong has been reported when it returns.
     pub(crate) fn read(options: &Options, signature: &Signature, package: Option<&str>, errors: &mut Errors) -> Self {
@@ -66,16 +58,10 @@ impl Settings {
             }
         }
         let missing = missing(options, errors);
-        if let (Some(Missing::Process), Some(claim)) = (missing, signature.with_role(Role::Claim).next()) {
-            errors.on(
-                &claim.ty,
-                "`missing = \"process\"` runs messages without a key, which have no claim: remove this parameter, or \
-                 write `missing = \"reject\"`",
-            );
-        }
-        let key = Identity::read(options, Name::Key, signature, errors);
-        check_key(options, key.as_ref(), signature, errors);
-        let sender = Identity::read(options, Name::Sender, signature, errors);
+        check_combinations(options, missing, signature, errors);
+        let key = options.text(Name::Key).and_then(|text| Identity::read(text, signature, errors));
+        identity::check_key(options, key.as_ref(), signature, errors);
+        let sender = options.text(Name::Sender).and_then(|text| Identity::read(text, signature, errors));
         if let (Some(sender), Some(text)) = (&sender, options.text(Name::Sender)) {
             let length: usize = sender.template.literals.iter().map(String::len).sum();
             if length > LONGEST_NAME {
@@ -84,6 +70,9 @@ impl Settings {
                 errors.on(text, message);
             }
         }
+        let occurred_at = options
+            .text(Name::OccurredAt)
+            .and_then(|text| Field::read(Name::OccurredAt.entry().text, text, signature, errors));
         Self {
             key: key.unwrap_or_default(),
             sender: sender.unwrap_or_default(),
@@ -91,6 +80,11 @@ impl Settings {
             retention: retention.unwrap_or(Duration::WEEK),
             horizon,
             missing,
+            occurred_at,
+            skip_expired: expired(options, errors),
+            sequence: sequence(options, signature, errors),
+            fingerprint: fingerprint(options, signature, errors),
+            replay: options.flag(Name::Replay).is_some(),
         }
     }
 }
@@ -178,124 +172,83 @@ fn name_problem(name: &str) -> Option<String> {
     }
 }
 
-/// A key there must be, and one that differs from message to message.
-fn check_key(options: &Options, key: Option<&Identity>, signature: &Signature, errors: &mut Errors) {
-    if !options.mentions(Name::Key) {
-        let example = example_part(signature);
-        errors.at(
-            Span::call_site(),
-            format_args!(
-                "there is no `key`: write which fields of the message identify it, as in `#[idempotent(key = \
-                 \"{example}\")]`"
-            ),
-        );
-    }
-    let Some((key, text)) = key.zip(options.text(Name::Key)) else { return };
-    if key.template.parts.is_empty() {
-        let value = text.value();
-        let advice = match Template::parse(&format!("{{{value}}}")) {
-            Ok(path) if path.parts.first().is_some_and(|part| find(&part.root, signature).is_some()) => {
-                format!("{{{value}}}")
-            }
-            _ => example_part(signature),
-        };
+fn expired(options: &Options, errors: &mut Errors) -> bool {
+    let Some(text) = options.text(Name::Expired) else { return false };
+    let value = text.value();
+    if value != "skip" {
         errors.on(
             text,
             format_args!(
-                "`{value}` has no part in braces, so that all messages would have one key: write `key = \"{advice}\"`"
+                "`expired` cannot be `{value}`: write `expired = \"skip\"` to acknowledge messages that are too old, or \
+                 remove it to get `Error::Expired`"
             ),
         );
     }
+    true
 }
 
-/// `{event.id}` with the name of a parameter that is there.
-fn example_part(signature: &Signature) -> String {
-    let name = signature
-        .with_role(Role::Plain)
-        .flat_map(|parameter| &parameter.bindings)
-        .map(|binding| binding.inner.to_string())
-        .find(|name| !name.starts_with('_'));
-    format!("{{{}.id}}", name.as_deref().unwrap_or("event"))
-}
-
-impl Identity {
-    fn read(options: &Options, name: Name, signature: &Signature, errors: &mut Errors) -> Option<Self> {
-        let text = options.text(name)?;
-        let template = Template::parse(&text.value())
-            .map_err(|problems| problems.iter().for_each(|problem| errors.on(text, problem)))
-            .ok()?;
-        let roots: Option<Vec<_>> =
-            template.parts.iter().map(|part| Root::read(part, text, signature, errors)).collect();
-        Some(Self { template, roots: roots? })
+fn sequence(options: &Options, signature: &Signature, errors: &mut Errors) -> Option<Sequence> {
+    let texts = options.sequence()?;
+    let entity = Identity::read(&texts.entity, signature, errors);
+    if let Some(entity) = &entity {
+        let consequence = "all messages would be in one order";
+        identity::check_parts("entity", consequence, entity, &texts.entity, signature, errors);
     }
-
-    /// The parts with their roots.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (&Part, &Root)> {
-        self.template.parts.iter().zip(&self.roots)
-    }
+    let number = Field::read("number", &texts.number, signature, errors);
+    Some(Sequence { entity: entity?, number: number? })
 }
 
-impl Root {
-    fn read(part: &Part, text: &LitStr, signature: &Signature, errors: &mut Errors) -> Option<Self> {
-        let Part { text: path, root, .. } = part;
-        let Some(found) = find(root, signature) else {
-            let names = names(signature);
-            let message = match (nearest(root, names.iter().map(String::as_str)), names.as_slice()) {
-                _ if root == "self" => {
-                    let example = example_part(signature);
-                    format!("`{{{path}}}` means `self`, which this function does not have: write `{example}`")
-                }
-                (Some(name), _) => format!("there is no parameter `{root}`: write `{{{name}{}}}`", part.path()),
-                (None, [name]) => format!("there is no parameter `{root}`: write `{{{name}{}}}`", part.path()),
-                (None, []) => format!("there is no parameter `{root}`: add one with the message"),
-                (None, names) => format!("there is no parameter `{root}`: write one of `{}`", names.join("`, `")),
-            };
-            errors.on(text, message);
-            return None;
-        };
-        let refused = match found.role {
-            Role::Plain => None,
-            Role::Transaction => Some("the transaction"),
-            Role::Claim => Some("the claim"),
-        };
-        if let Some(refused) = refused {
-            let example = example_part(signature);
+fn fingerprint(options: &Options, signature: &Signature, errors: &mut Errors) -> Option<Identity> {
+    let text = options.text(Name::Fingerprint)?;
+    let fingerprint = Identity::read(text, signature, errors)?;
+    let consequence = "all messages would say the same";
+    identity::check_parts("fingerprint", consequence, &fingerprint, text, signature, errors);
+    Some(fingerprint)
+}
+
+/// Options that exclude each other, or need each other.
+fn check_combinations(options: &Options, missing: Option<Missing>, signature: &Signature, errors: &mut Errors) {
+    if missing == Some(Missing::Process) {
+        if let Some(claim) = signature.with_role(Role::Claim).next() {
             errors.on(
-                text,
-                format_args!(
-                    "`{{{path}}}` starts with {refused}, which is no part of the message: write a field of the message, \
-                     like `{example}`"
-                ),
+                &claim.ty,
+                "`missing = \"process\"` runs messages without a key, which have no claim: remove this parameter, or \
+                 write `missing = \"reject\"`",
             );
-            return None;
         }
-        let mut ident = found.ident;
-        ident.set_span(text.span().resolved_at(ident.span()));
-        Some(Self { ident, parameter: found.parameter })
+        for name in [Name::Replay, Name::Fingerprint] {
+            if let Some(place) = options.place(name) {
+                let option = name.entry().text;
+                errors.on(
+                    place,
+                    format_args!(
+                        "`missing = \"process\"` runs messages without a key, for which `{option}` has nothing to keep: \
+                         remove `{option}`, or write `missing = \"reject\"`"
+                    ),
+                );
+            }
+        }
     }
-}
-
-struct Found {
-    ident: Ident,
-    role: Role,
-    parameter: Option<usize>,
-}
-
-/// What a name stands for in the signature.
-fn find(name: &str, signature: &Signature) -> Option<Found> {
-    if name == "self" {
-        let ident = signature.receiver()?.into();
-        return Some(Found { ident, role: Role::Plain, parameter: None });
+    if let (Some(place), false) = (options.place(Name::Expired), options.mentions(Name::OccurredAt)) {
+        let example = Name::OccurredAt.entry().example;
+        errors.on(place, format_args!("`expired` needs a timestamp to judge by: add `{example}`"));
     }
-    signature.parameters.iter().enumerate().find_map(|(index, parameter)| {
-        let binding = parameter.bindings.iter().find(|binding| plain_name(&binding.inner) == name)?;
-        Some(Found { ident: binding.outer.clone(), role: parameter.role, parameter: Some(index) })
-    })
-}
-
-/// Every name that a part may start with.
-fn names(signature: &Signature) -> Vec<String> {
-    let parameters = signature.with_role(Role::Plain).flat_map(|parameter| &parameter.bindings);
-    let receiver = signature.receiver().map(|_| "self".to_owned());
-    parameters.map(|binding| plain_name(&binding.inner)).chain(receiver).collect()
+    if options.mentions(Name::Sequence) && !options.mentions(Name::Key) {
+        let of_claims =
+            [Name::Missing, Name::OccurredAt, Name::Retention, Name::Horizon, Name::Replay, Name::Fingerprint];
+        for name in of_claims {
+            if let Some(place) = options.place(name) {
+                let option = name.entry().text;
+                errors.on(
+                    place,
+                    format_args!(
+                        "`{option}` is about claims, and `sequence` alone makes none: add a `key`, or remove `{option}`"
+                    ),
+                );
+            }
+        }
+        if let Some(claim) = signature.with_role(Role::Claim).next() {
+            errors.on(&claim.ty, "`sequence` alone makes no claim: add a `key`, or remove this parameter");
+        }
+    }
 }

@@ -165,7 +165,7 @@ impl Reader<'_> {
 
 impl Part {
     /// Reads what stands between the braces.
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("`{}` names nothing: write a field of a parameter, like `{event.id}`".into());
         }

@@ -32,12 +32,55 @@ pub struct Spec {
     pub horizon_secs: Option<u64>,
     /// What happens without a key.
     pub missing: Missing,
+    /// The path to the producer's timestamp; empty where the attribute names none.
+    pub occurred_at: &'static str,
+    /// What happens to a message that is too old.
+    pub if_expired: IfExpired,
+    /// The template of the entity whose order is kept.
+    pub entity: Template,
+    /// The path to the number; empty where no order is kept.
+    pub number: &'static str,
+    /// The template of what the key stands for.
+    pub fingerprint: Template,
+    /// Whether a duplicate gets the first answer.
+    pub replay: bool,
     /// The function with its module path.
     pub function: &'static str,
     /// Where it stands.
     pub file: &'static str,
     /// Where it stands.
     pub line: u32,
+}
+
+impl Spec {
+    /// Of a handler without options, whose name and place are to be filled in.
+    pub const DEFAULT: Self = Self {
+        consumer: "",
+        consumer_chosen: false,
+        key: Template::EMPTY,
+        sender: Template::EMPTY,
+        retention_secs: 7 * 86_400,
+        horizon_secs: None,
+        missing: Missing::Reject,
+        occurred_at: "",
+        if_expired: IfExpired::Fail,
+        entity: Template::EMPTY,
+        number: "",
+        fingerprint: Template::EMPTY,
+        replay: false,
+        function: "",
+        file: "",
+        line: 0,
+    };
+}
+
+/// What happens to a message that is older than the retention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfExpired {
+    /// It is refused with [`Error::Expired`].
+    Fail,
+    /// It is acknowledged as [`Outcome::Expired`](crate::Outcome::Expired).
+    Skip,
 }
 
 /// What happens to a message of which a part of the key is missing.
@@ -74,7 +117,7 @@ impl Handler {
         self.spec.consumer_chosen
     }
 
-    /// The key's template, as written.
+    /// The key's template, as written; empty where `sequence` stands alone.
     #[must_use]
     pub const fn key(&self) -> &'static str {
         self.spec.key.text()
@@ -96,6 +139,30 @@ impl Handler {
     #[must_use]
     pub fn horizon(&self) -> Option<Duration> {
         self.spec.horizon_secs.map(Duration::from_secs)
+    }
+
+    /// The path to the producer's timestamp, as written in `occurred_at`.
+    #[must_use]
+    pub const fn occurred_at(&self) -> Option<&'static str> {
+        some(self.spec.occurred_at)
+    }
+
+    /// The template of the entity whose order `sequence` keeps, as written.
+    #[must_use]
+    pub const fn entity(&self) -> Option<&'static str> {
+        some(self.spec.entity.text())
+    }
+
+    /// The fingerprint's template, as written.
+    #[must_use]
+    pub const fn fingerprint(&self) -> Option<&'static str> {
+        some(self.spec.fingerprint.text())
+    }
+
+    /// Whether a duplicate gets the first answer.
+    #[must_use]
+    pub const fn replays(&self) -> bool {
+        self.spec.replay
     }
 
     /// The function, with its module path.
@@ -148,6 +215,10 @@ impl Handler {
     }
 }
 
+const fn some(text: &'static str) -> Option<&'static str> {
+    if text.is_empty() { None } else { Some(text) }
+}
+
 /// Every handler in the program, sorted by consumer.
 ///
 /// A handler is in the catalogue of every program that links it, called or not.
@@ -187,17 +258,20 @@ impl Catalog {
     /// a handler takes messages that it has processed for new ones.
     #[must_use]
     pub fn to_markdown(&self) -> String {
-        let mut table =
-            String::from("| consumer | key | sender | retention | horizon | function |\n|---|---|---|---|---|---|\n");
+        let mut table = String::from(
+            "| consumer | key | sender | sequence of | retention | horizon | function |\n|---|---|---|---|---|---|---|\n",
+        );
         for handler in &self.0 {
             let horizon = handler.horizon().map_or_else(String::new, in_words);
             let _ = writeln!(
                 table,
-                "| `{}` | {} | {} | {} | {} | `{}` |",
+                "| `{}` | {} | {} | {} | {} | {} | `{}` |",
                 handler.consumer(),
                 code(handler.key()),
                 code(handler.sender()),
-                in_words(handler.retention()),
+                code(handler.entity().unwrap_or_default()),
+                // Positions are never purged.
+                if handler.key().is_empty() { String::new() } else { in_words(handler.retention()) },
                 horizon,
                 handler.function(),
             );

@@ -8,7 +8,11 @@ use sqlx::{Pool, Transaction};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::Error;
+use crate::key::Fingerprint;
 use crate::outcome::Identity;
+use crate::replay::StoredValue;
+use crate::sequence::Position;
+use crate::store::Settings;
 
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -19,7 +23,7 @@ mod postgres;
 mod sqlite;
 mod table;
 
-pub(crate) use table::{Statements, TableName};
+pub(crate) use table::{Statements, TableName, Texts};
 
 /// The databases this library works with: `Postgres`, `MySql` (MariaDB too) and `Sqlite`, each behind the feature of its name.
 ///
@@ -33,46 +37,47 @@ pub trait Operations: sqlx::Database {
     /// What proves at the end that the transaction is still the claim's own.
     type Watch: Send;
 
-    /// The claim's SQL for the default table.
-    fn default_statements() -> &'static Statements;
+    /// What a source has that is no [`ClaimStore`](crate::ClaimStore).
+    fn default_settings() -> &'static Settings;
 
-    /// The claim's SQL for a table of another name.
+    /// The SQL for a table of this name.
     fn statements(table: &TableName) -> Statements;
 
-    /// Begins a transaction on a connection outside one, and claims the message in it. A connection that is not
+    /// Begins a transaction on a connection outside one, and admits the message in it. A connection that is not
     /// `reclaimable` stays the caller's as it is if the future is dropped: no setting may be left on it.
     fn begin<'c>(
         connection: &'c mut Self::Connection,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
         reclaimable: bool,
     ) -> impl Future<Output = Result<Begun<'c, Self>, sqlx::Error>> + Send;
 
-    /// Begins a savepoint in the caller's transaction, and claims the message behind it. If the future is dropped, this
+    /// Begins a savepoint in the caller's transaction, and admits the message behind it. If the future is dropped, this
     /// is undone, and nothing of the caller's. [`sqlx::Error::BeginFailed`] where the caller's transaction is gone.
     fn join<'c>(
         connection: &'c mut Self::Connection,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
     ) -> impl Future<Output = Result<Begun<'c, Self>, sqlx::Error>> + Send;
 
-    /// Inserts the claim; `false` if it was there. Waits for a rival that has inserted it and not yet committed.
-    fn claim(
+    /// Admits the message in the transaction that is open. Waits for a rival that has claimed it and not yet committed.
+    fn admit(
         connection: &mut Self::Connection,
-        claim: NewClaim<'_>,
-    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+        admission: Admission<'_>,
+    ) -> impl Future<Output = Result<Verdict, sqlx::Error>> + Send;
 
-    /// Commits what [`begin`](Operations::begin) began, or releases what [`join`](Operations::join) began, if the
-    /// transaction is still the claim's own.
+    /// Stores the value, if there is one, and commits what [`begin`](Operations::begin) began, or releases what
+    /// [`join`](Operations::join) began, if the transaction is still the claim's own.
     fn commit(
         transaction: Transaction<'_, Self>,
         watch: Self::Watch,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
+        value: Option<&StoredValue>,
     ) -> impl Future<Output = Result<(), Failed>> + Send;
 
     /// Rolls back what [`begin`](Operations::begin) or [`join`](Operations::join) began.
     fn rollback(
         transaction: Transaction<'_, Self>,
         watch: Self::Watch,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
     ) -> impl Future<Output = Result<(), Failed>> + Send;
 
     /// Commits a transaction of the application's own, if it is alive.
@@ -113,18 +118,135 @@ pub trait Operations: sqlx::Database {
         statements: &Statements,
         identity: [&str; 3],
     ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    /// The number that was applied last to the entity.
+    fn position(
+        pool: &Pool<Self>,
+        statements: &Statements,
+        entity: [&str; 3],
+    ) -> impl Future<Output = Result<Option<i64>, sqlx::Error>> + Send;
+
+    /// What the claim holds beside its identity, if it is there.
+    fn recall(
+        connection: &mut Self::Connection,
+        statements: &Statements,
+        identity: [&str; 3],
+    ) -> impl Future<Output = Result<Option<Recalled>, sqlx::Error>> + Send;
 }
 
-/// The claim of one message, and where it goes.
+/// The statements that read or delete one row by its identity, which differ by their text alone.
+macro_rules! lookups {
+    ($database:ty) => {
+        async fn find(
+            pool: &Pool<$database>,
+            statements: &Statements,
+            [consumer, sender, key]: [&str; 3],
+        ) -> Result<Option<i64>, sqlx::Error> {
+            let find = sqlx::query_scalar(statements.find.clone());
+            find.bind(consumer).bind(sender).bind(key).fetch_optional(pool).await
+        }
+
+        async fn forget(
+            pool: &Pool<$database>,
+            statements: &Statements,
+            [consumer, sender, key]: [&str; 3],
+        ) -> Result<bool, sqlx::Error> {
+            let forget = sqlx::query(statements.forget.clone()).bind(consumer).bind(sender).bind(key);
+            Ok(forget.execute(pool).await?.rows_affected() > 0)
+        }
+
+        async fn position(
+            pool: &Pool<$database>,
+            statements: &Statements,
+            [consumer, sender, entity]: [&str; 3],
+        ) -> Result<Option<i64>, sqlx::Error> {
+            let position = sqlx::query_scalar(statements.position.clone());
+            position.bind(consumer).bind(sender).bind(entity).fetch_optional(pool).await
+        }
+
+        async fn recall(
+            connection: &mut <$database as sqlx::Database>::Connection,
+            statements: &Statements,
+            [consumer, sender, key]: [&str; 3],
+        ) -> Result<Option<Recalled>, sqlx::Error> {
+            let recall = sqlx::query_as(statements.recall.clone());
+            let recalled = recall.bind(consumer).bind(sender).bind(key).fetch_optional(connection).await?;
+            Ok(recalled.map(|(fingerprint, value): (_, Option<String>)| Recalled {
+                fingerprint,
+                value: value.map(StoredValue),
+            }))
+        }
+    };
+}
+
+use lookups;
+
+/// What has to hold before the body of a message runs, and what is written of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admission<'a> {
+    pub(crate) statements: &'a Statements,
+    /// Nobody has claimed it.
+    pub(crate) claim: Option<NewClaim<'a>>,
+    /// It is not too old.
+    pub(crate) occurred: Option<Occurred>,
+    /// It is newer than what was applied to its entity.
+    pub(crate) position: Option<&'a Position>,
+    /// How long a rival may hold what is claimed here.
+    pub(crate) wait: Duration,
+}
+
+/// The claim of one message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewClaim<'a> {
-    pub(crate) statements: &'a Statements,
     pub(crate) identity: &'a Identity,
     pub(crate) retention: Duration,
+    pub(crate) fingerprint: Option<&'a Fingerprint>,
 }
 
-/// A transaction with its new claim, or nothing where the claim was there.
-pub(crate) type Begun<'c, DB> = Option<(Transaction<'c, DB>, <DB as Operations>::Watch)>;
+/// When a message occurred and when its claim expires, in Unix microseconds, within what every database can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Occurred {
+    pub(crate) at: i64,
+    pub(crate) expires: i64,
+}
+
+impl Occurred {
+    /// 9000-01-01, which is before the last date of every database.
+    const LATEST: i128 = 221_845_392_000_000_000;
+
+    /// What is too far away is brought nearer without changing sides: the past stays past, and the future more than a day
+    /// ahead.
+    pub(crate) fn new(unix_nanos: i128, retention: Duration) -> Self {
+        let at = unix_nanos.div_euclid(1_000);
+        let clamped = |micros: i128| i64::try_from(micros.clamp(0, Self::LATEST)).unwrap_or_default();
+        Self { at: clamped(at), expires: clamped(at.saturating_add(retention.as_micros().cast_signed())) }
+    }
+}
+
+/// Whether a message may run.
+#[derive(Clone, Copy, Debug)]
+pub enum Verdict {
+    /// It may: what is needed has been written in the open transaction.
+    New,
+    /// It has a claim.
+    Duplicate,
+    /// It is too old.
+    Expired,
+    /// It says that it is from the future.
+    Ahead,
+    /// Its entity is further than that.
+    Stale,
+}
+
+/// What a claim holds beside its identity.
+#[derive(Debug)]
+pub struct Recalled {
+    pub(crate) fingerprint: Option<Vec<u8>>,
+    pub(crate) value: Option<StoredValue>,
+}
+
+/// A transaction in which the message may run, or why it may not.
+pub(crate) type Begun<'c, DB> = Result<(Transaction<'c, DB>, <DB as Operations>::Watch), Verdict>;
 
 /// How far a transaction on a connection outside one has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,8 +255,8 @@ pub enum Progress {
     Clean,
     /// Beginning and claiming.
     Beginning,
-    /// The claim was there, and a setting of the session may have to be put back.
-    Duplicate,
+    /// The message may not run, and a setting of the session may have to be put back.
+    Refused,
     /// The body has its transaction.
     Open,
     /// Closed; what sqlx has queued to close its own side may not be sent yet.
@@ -218,4 +340,24 @@ fn database_failure(error: &dyn sqlx::error::DatabaseError) -> Failure {
     }
     let _ = error;
     Failure::Other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_timestamp_changes_sides_or_overflows() {
+        let century = Duration::from_hours(36_500 * 24);
+        let year_1 = Occurred::new(-62_135_596_800_000_000_000, century);
+        assert_eq!((year_1.at, year_1.expires), (0, 0));
+        let of_1960 = Occurred::new(-315_619_200_000_000_000, century);
+        assert_eq!(of_1960.expires, 2_837_980_800_000_000);
+        for far in [i128::MAX, 1 << 90] {
+            let far = Occurred::new(far, century);
+            assert_eq!((i128::from(far.at), i128::from(far.expires)), (Occurred::LATEST, Occurred::LATEST));
+        }
+        assert_eq!(Occurred::new(i128::MIN, century).at, 0);
+        assert_eq!(Occurred::new(1_999, Duration::from_secs(1)), Occurred { at: 1, expires: 1_000_001 });
+    }
 }

@@ -4,7 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use crate::database::{self, Failure};
-use crate::outcome::Identity;
+use crate::outcome::{Expired, FingerprintMismatch, Identity, InProgress, OccurredInFuture};
+use crate::replay::ReplayError;
 
 /// Why a message was not processed. Returned inside the handler's own error type; [`Error::find`] finds it there.
 ///
@@ -33,6 +34,46 @@ pub enum Error {
     /// Redeliver: whatever the rival's end, the next delivery finds out.
     #[error("{0} is being processed by another delivery; redeliver it later")]
     InProgress(InProgress),
+
+    /// The message is older than the retention by its own `occurred_at`, and has no claim: nobody can tell any more whether it
+    /// was processed. Nothing was run.
+    ///
+    /// Park it for a person to decide: after an outage that was longer than the retention such messages are no
+    /// duplicates. `expired = "skip"` acknowledges them instead, as [`Outcome::Expired`](crate::Outcome::Expired).
+    #[error(
+        "{0} is older than the retention, so nobody can tell whether it was processed; park it, or choose a longer `retention`"
+    )]
+    Expired(Expired),
+
+    /// By its own `occurred_at` the message is from more than a day ahead of the database's clock. Nothing was run.
+    ///
+    /// Park the message: seconds may have been taken for milliseconds, or the producer's clock is wrong. Its claim would be
+    /// kept far too long.
+    #[error(
+        "{0} says that it occurred more than a day ahead of the database's clock; check its unit and its producer's clock"
+    )]
+    OccurredInFuture(OccurredInFuture),
+
+    /// The number of a message does not fit 64 bits, so it has no place in the order of its entity. No SQL was run.
+    #[error(
+        "consumer `{consumer}`: the number of `{entity}` does not fit a signed 64-bit integer (of a timestamp: nanoseconds since 1970)"
+    )]
+    #[non_exhaustive]
+    NumberOutOfRange {
+        /// The handler's consumer.
+        consumer: &'static str,
+        /// The stored form of the entity.
+        entity: String,
+    },
+
+    /// The key came before, with another content: its sender has used one key for two messages. Nothing was run, and
+    /// what is stored of the first one is as it was.
+    #[error("{0} came before with another content; a new message needs a new key")]
+    FingerprintMismatch(FingerprintMismatch),
+
+    /// A value could not be stored for later duplicates, or what is stored cannot be read.
+    #[error(transparent)]
+    Replay(ReplayError),
 
     /// Two handlers of this program have one consumer name, so each would take the other's messages for duplicates.
     ///
@@ -89,16 +130,6 @@ pub enum Error {
     Database(sqlx::Error),
 }
 
-/// A rival holds the claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InProgress(pub(crate) Identity);
-
-impl fmt::Display for InProgress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// How the transaction of a claim was lost. See [`Error::TransactionLost`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionLost {
@@ -153,6 +184,11 @@ impl Error {
             Self::TransactionLost(lost) => !lost.kept,
             Self::Database(error) => database::failure(error) == Failure::Transient,
             Self::MissingKey { .. }
+            | Self::Expired(_)
+            | Self::OccurredInFuture(_)
+            | Self::NumberOutOfRange { .. }
+            | Self::FingerprintMismatch(_)
+            | Self::Replay(_)
             | Self::ConsumerCollision { .. }
             | Self::NotMigrated { .. }
             | Self::Configuration(_)
@@ -167,20 +203,26 @@ impl Error {
     #[must_use]
     pub fn disposition(&self) -> Disposition {
         match self {
-            Self::MissingKey { .. } => Disposition::DeadLetter,
+            Self::MissingKey { .. }
+            | Self::Expired(_)
+            | Self::OccurredInFuture(_)
+            | Self::NumberOutOfRange { .. }
+            | Self::FingerprintMismatch(_)
+            | Self::Replay(ReplayError::TooLarge { .. } | ReplayError::NotSerializable) => Disposition::DeadLetter,
             Self::TransactionLost(lost) if lost.kept => Disposition::DeadLetter,
             Self::Database(error) => database_disposition(error),
             _ => Disposition::Retry,
         }
     }
 
-    /// The HTTP status that tells a webhook's sender the same: 400 (no usable key), 409 (in progress),
-    /// 503 (try again), 500.
+    /// The HTTP status that tells a webhook's sender the same: 400 (no usable key, number or timestamp), 409 (in progress),
+    /// 422 (the key belongs to another content, or the message is too old to tell), 503 (try again), 500.
     #[must_use]
     pub fn http_status(&self) -> u16 {
         match self {
-            Self::MissingKey { .. } => 400,
+            Self::MissingKey { .. } | Self::OccurredInFuture(_) | Self::NumberOutOfRange { .. } => 400,
             Self::InProgress(_) => 409,
+            Self::FingerprintMismatch(_) | Self::Expired(_) => 422,
             error if error.is_transient() => 503,
             _ => 500,
         }

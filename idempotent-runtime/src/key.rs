@@ -44,6 +44,14 @@ impl PartWriter<'_> {
     }
 }
 
+impl PartWriter<'_> {
+    /// An absent value. In a key it is a missing part; in a fingerprint it differs from every value that is there, since
+    /// elsewhere `%` is followed by two hexadecimal digits.
+    pub(crate) fn absent(&mut self) {
+        self.out.push_str("%none");
+    }
+}
+
 impl fmt::Write for PartWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         PartWriter::write_str(self, text);
@@ -98,6 +106,9 @@ pub struct Template {
 }
 
 impl Template {
+    /// Of an option that is not there.
+    pub const EMPTY: Self = Self::new("", &[""]);
+
     /// The macro has checked that the pieces fit the rules.
     #[must_use]
     pub const fn new(text: &'static str, literals: &'static [&'static str]) -> Self {
@@ -118,6 +129,8 @@ pub enum Encoded {
     Stored(Cow<'static, str>),
     /// A part was absent, empty or blank.
     Missing(&'static str),
+    /// The handler has no key: its `sequence` stands alone.
+    None,
 }
 
 /// Fills a template with the parts of one message.
@@ -173,6 +186,33 @@ impl Writer {
             Encoded::Stored(Cow::Owned(bounded(self.out, self.limit)))
         }
     }
+}
+
+/// What a message says, in 32 bytes: 4 of the template's digest, and 28 of the digest of its form.
+///
+/// So a fingerprint of another template says nothing, instead of that every message has changed.
+pub(crate) type Fingerprint = [u8; 32];
+
+/// The part of a [`Fingerprint`] that names its template.
+const TEMPLATE_BYTES: usize = 4;
+
+impl Writer {
+    /// The fingerprint of what was written, parts that are blank or absent included.
+    #[must_use]
+    pub fn digest(mut self) -> Fingerprint {
+        self.out.push_str(self.template.literals.last().copied().unwrap_or_default());
+        let mut fingerprint: Fingerprint = Sha256::digest(self.template.text).into();
+        let form = Sha256::digest(&self.out);
+        fingerprint[TEMPLATE_BYTES..].copy_from_slice(&form[TEMPLATE_BYTES..]);
+        fingerprint
+    }
+}
+
+/// Whether two fingerprints are known to be of different contents.
+pub(crate) fn contradicts(fingerprint: &Fingerprint, stored: &[u8]) -> bool {
+    fingerprint.len() == stored.len()
+        && fingerprint[..TEMPLATE_BYTES] == stored[..TEMPLATE_BYTES]
+        && fingerprint[TEMPLATE_BYTES..] != stored[TEMPLATE_BYTES..]
 }
 
 /// Replaces what is too long by a digest that no other form can equal: elsewhere `%` is followed by

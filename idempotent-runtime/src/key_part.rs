@@ -59,8 +59,9 @@ impl<T: KeyPart + ?Sized> OptionalKeyPart for T {
 
 impl<T: KeyPart> OptionalKeyPart for Option<T> {
     fn write_optional_key_part(&self, part: &mut PartWriter<'_>) {
-        if let Some(value) = self {
-            value.write_key_part(part);
+        match self {
+            Some(value) => value.write_key_part(part),
+            None => part.absent(),
         }
     }
 }

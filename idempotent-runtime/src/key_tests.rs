@@ -17,7 +17,7 @@ fn encode(template: &'static Template, parts: &[String]) -> String {
     let writer = parts.iter().fold(Writer::new(template, MAX_KEY), |writer, part| writer.part("part", part));
     match writer.finish() {
         Encoded::Stored(form) => form.into_owned(),
-        Encoded::Missing(part) => panic!("{part} is missing in {parts:?}"),
+        refused => panic!("{refused:?} for {parts:?}"),
     }
 }
 
@@ -164,4 +164,42 @@ fn uuids_and_dates_have_one_text() {
     );
     let date = time::Date::from_ordinal_date(2026, 307).ok();
     assert_eq!(date.as_ref().map(|date| key(date)).as_deref(), Some("2026-11-03"));
+}
+
+static CONTENT: Template = Template::new("{a}/{b}", &["", "/", ""]);
+static OTHER_CONTENT: Template = Template::new("{b}/{a}", &["", "/", ""]);
+
+fn digest(template: &'static Template, a: Option<&str>, b: Option<&str>) -> Fingerprint {
+    Writer::new(template, usize::MAX).optional("a", &a).optional("b", &b).digest()
+}
+
+#[test]
+fn fingerprints_differ_by_every_value_and_by_whether_it_is_there() {
+    let long = "x".repeat(5000);
+    let contents = [
+        (Some("1"), Some("2")),
+        (Some("1"), Some("")),
+        (Some("1"), None),
+        (Some("1"), Some("%none")),
+        (Some("1/"), Some("2")),
+        (Some("1"), Some("/2")),
+        (None, None),
+        (Some(""), Some(" ")),
+        (Some(&*long), Some("1")),
+        (Some(&*long), Some("2")),
+    ];
+    for (index, &(a, b)) in contents.iter().enumerate() {
+        let own = digest(&CONTENT, a, b);
+        assert!(!contradicts(&own, &digest(&CONTENT, a, b)));
+        for &(a, b) in &contents[index + 1..] {
+            assert!(contradicts(&own, &digest(&CONTENT, a, b)), "{a:?} {b:?}");
+        }
+    }
+}
+
+#[test]
+fn a_fingerprint_of_another_template_says_nothing() {
+    let own = digest(&CONTENT, Some("1"), Some("2"));
+    assert!(!contradicts(&own, &digest(&OTHER_CONTENT, Some("3"), Some("4"))));
+    assert!(!contradicts(&own, b"of another version"));
 }

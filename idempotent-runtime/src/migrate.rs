@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _};
 use crate::database::TableName;
 use crate::{Database, Error};
 
-/// Creates the table `processed_messages`, or brings it up to date.
+/// Creates the tables `processed_messages` and `processed_messages_positions`, or brings them up to date.
 ///
 /// Run it at start-up or deployment; any number of instances may do so at the same moment. What was applied is
 /// recorded in `processed_messages_migrations`: the application's own `_sqlx_migrations` is not touched. A newer
@@ -23,7 +23,7 @@ pub async fn migrate<DB: Database>(pool: &Pool<DB>) -> Result<(), Error> {
     DB::migrate(pool, &TableName::default()).await
 }
 
-/// One step, with `{table}` where the table's name goes.
+/// One step, with `{table}` and `{positions}` where the tables' names go.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) version: i64,
@@ -38,10 +38,10 @@ pub(crate) async fn run<C: Migrate>(
     quote: char,
     steps: &'static [Step],
 ) -> Result<(), Error> {
-    let quoted = table.quoted(quote);
+    let (quoted, positions) = (table.quoted(quote), table.positions_quoted(quote));
     let migrations = steps.iter().map(|step| {
         // Safe: a `TableName` holds nothing but plain identifiers.
-        let sql = AssertSqlSafe(step.sql.replace("{table}", &quoted)).into_sql_str();
+        let sql = AssertSqlSafe(step.sql.replace("{table}", &quoted).replace("{positions}", &positions)).into_sql_str();
         Migration::new(step.version, Cow::Borrowed(step.name), MigrationType::Simple, sql, false)
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());

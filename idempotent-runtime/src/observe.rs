@@ -2,6 +2,7 @@
 
 use crate::error::TransactionLost;
 use crate::outcome::Identity;
+use crate::sequence::Position;
 
 /// A duplicate is acknowledged, logged at info, and counted per consumer and sender (G8).
 pub(crate) fn duplicate(identity: &Identity) {
@@ -16,6 +17,49 @@ pub(crate) fn duplicate(identity: &Identity) {
 
 pub(crate) fn processed(identity: &Identity) {
     count(&identity.consumer, &identity.sender, "processed");
+}
+
+/// A duplicate that was answered with the first answer.
+pub(crate) fn replayed(identity: &Identity) {
+    tracing::info!(
+        consumer = &*identity.consumer,
+        sender = &*identity.sender,
+        key = &*identity.key,
+        "replayed: an earlier delivery has done the work, and its value is given again"
+    );
+    count(&identity.consumer, &identity.sender, "replayed");
+}
+
+pub(crate) fn stale(position: &Position) {
+    tracing::info!(
+        consumer = position.consumer,
+        sender = &*position.sender,
+        entity = &*position.entity,
+        number = position.number,
+        "stale: a newer message of the entity, or this very one, was applied before"
+    );
+    count(position.consumer, &position.sender, "stale");
+}
+
+/// Louder than a duplicate: after an outage it is no duplicate at all.
+pub(crate) fn expired(identity: &Identity) {
+    tracing::warn!(
+        consumer = &*identity.consumer,
+        sender = &*identity.sender,
+        key = &*identity.key,
+        "expired: the message is older than the retention, so nobody can tell whether it was processed"
+    );
+    count(&identity.consumer, &identity.sender, "expired");
+}
+
+pub(crate) fn mismatch(identity: &Identity) {
+    tracing::warn!(
+        consumer = &*identity.consumer,
+        sender = &*identity.sender,
+        key = &*identity.key,
+        "fingerprint mismatch: the key came before with another content"
+    );
+    count(&identity.consumer, &identity.sender, "mismatch");
 }
 
 pub(crate) fn unclaimed(consumer: &'static str) {

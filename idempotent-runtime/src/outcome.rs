@@ -3,17 +3,26 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::Stale;
+
 /// What one delivery led to. Every variant means: acknowledge the message.
 ///
 /// Not `#[must_use]`: `handler(&pool, &event).await?;` is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+#[expect(clippy::exhaustive_enums, reason = "whoever answers a request has to have an answer for every case")]
 pub enum Outcome<T> {
     /// The body ran, its transaction was alive when it returned, and claim and effect are committed
     /// (of a joined handler: they hold once the caller commits).
     Processed(T),
+    /// An earlier delivery of the same message did the work, and this is what it returned. Of a handler with `replay`.
+    Replayed(T),
     /// An earlier delivery of the same message did the work.
     Duplicate(Duplicate),
+    /// A newer message of the same entity, or this very one, had been applied before. Of a handler with `sequence`.
+    Stale(Stale),
+    /// The message was older than the retention, so nobody could tell whether it had been processed. Of a handler with
+    /// `occurred_at` and `expired = "skip"`.
+    Expired(Expired),
 }
 
 impl<T> Outcome<T> {
@@ -23,60 +32,106 @@ impl<T> Outcome<T> {
         matches!(self, Self::Processed(_))
     }
 
-    /// Whether an earlier delivery had done the work.
+    /// Whether an earlier delivery of the same message had done the work: [`Duplicate`](Self::Duplicate) or
+    /// [`Replayed`](Self::Replayed).
     #[must_use]
     pub const fn is_duplicate(&self) -> bool {
-        matches!(self, Self::Duplicate(_))
+        matches!(self, Self::Duplicate(_) | Self::Replayed(_))
     }
 
-    /// What the body returned, if this delivery ran it.
+    /// What the body returned, now or in the delivery that is replayed.
     #[must_use]
     pub fn value(self) -> Option<T> {
         match self {
-            Self::Processed(value) => Some(value),
-            Self::Duplicate(_) => None,
+            Self::Processed(value) | Self::Replayed(value) => Some(value),
+            Self::Duplicate(_) | Self::Stale(_) | Self::Expired(_) => None,
         }
     }
 
-    /// `"processed"` or `"duplicate"`: for logs and metrics.
+    /// `"processed"`, `"replayed"`, `"duplicate"`, `"stale"` or `"expired"`: for logs and metrics.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Processed(_) => "processed",
+            Self::Replayed(_) => "replayed",
             Self::Duplicate(_) => "duplicate",
+            Self::Stale(_) => "stale",
+            Self::Expired(_) => "expired",
         }
     }
 }
 
-/// A message whose claim was already there.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Duplicate(pub(crate) Identity);
+/// Declares a type that says which message it is about.
+macro_rules! about_a_message {
+    ($(#[$meta:meta])* $name:ident, $consumer:literal) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Eq)]
+        pub struct $name(pub(crate) Identity);
 
-impl Duplicate {
-    /// The consumer that has processed the message.
-    #[must_use]
-    pub fn consumer(&self) -> &str {
-        &self.0.consumer
-    }
+        impl $name {
+            #[doc = $consumer]
+            #[must_use]
+            pub fn consumer(&self) -> &str {
+                &self.0.consumer
+            }
 
-    /// The stored form of the sender; empty where the handler names none.
-    #[must_use]
-    pub fn sender(&self) -> &str {
-        &self.0.sender
-    }
+            /// The stored form of the sender; empty where the handler names none.
+            #[must_use]
+            pub fn sender(&self) -> &str {
+                &self.0.sender
+            }
 
-    /// The stored form of the key.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.0.key
-    }
+            /// The stored form of the key.
+            #[must_use]
+            pub fn key(&self) -> &str {
+                &self.0.key
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.debug(f, stringify!($name))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
 }
 
-impl fmt::Debug for Duplicate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.debug(f, "Duplicate")
-    }
-}
+about_a_message!(
+    /// A message whose claim was already there.
+    Duplicate,
+    "The consumer that has processed the message."
+);
+
+about_a_message!(
+    /// A message that is older than its consumer's retention. See [`Error::Expired`](crate::Error::Expired).
+    Expired,
+    "The consumer that would have processed the message."
+);
+
+about_a_message!(
+    /// A message whose key came before with another content. See
+    /// [`Error::FingerprintMismatch`](crate::Error::FingerprintMismatch).
+    FingerprintMismatch,
+    "The consumer that has processed the first message of this key."
+);
+
+about_a_message!(
+    /// A message that says it is from the future. See [`Error::OccurredInFuture`](crate::Error::OccurredInFuture).
+    OccurredInFuture,
+    "The consumer that would have processed the message."
+);
+
+about_a_message!(
+    /// A message that another delivery is processing. See [`Error::InProgress`](crate::Error::InProgress).
+    InProgress,
+    "The consumer that is processing the message."
+);
 
 /// What makes two deliveries one message: consumer, sender and key, in their stored forms.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -12,8 +12,10 @@ pub use sqlx::Postgres;
 #[cfg(feature = "sqlite")]
 pub use sqlx::Sqlite;
 
-pub use crate::catalog::{Missing, Registered, Spec, handler};
-pub use crate::key::{Template, Writer};
+pub use crate::catalog::{IfExpired, Missing, Registered, Spec, handler};
+pub use crate::key::{Encoded, Template, Writer};
+pub use crate::message::Message;
+pub use crate::replay::Replay;
 
 /// The type of a handler's transaction parameter, so that an alias leads to its database.
 #[diagnostic::on_unimplemented(

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::{Connection as _, Pool, Transaction};
+use sqlx::{Connection as _, Pool};
 
 use crate::__private::HandlerError;
-use crate::catalog::{Handler, Missing};
 use crate::claim::Claim;
-use crate::database::{self, Failed, Failure, NewClaim, Progress, Statements};
-use crate::error::{InProgress, TransactionLost};
-use crate::key::{self, Encoded, Writer};
-use crate::outcome::{Duplicate, Identity};
+use crate::database::{self, Failure, Progress, Statements, Verdict};
+use crate::error::TransactionLost;
+use crate::message::{Message, Settled};
+use crate::outcome::{Identity, InProgress};
+use crate::replay::{Replay, StoredValue};
+use crate::run::Run;
 use crate::source::Kind;
+use crate::store::Settings;
 use crate::{Database, Error, Outcome, Source, observe};
 
 /// How often begin and claim are tried again after a conflict. The body has not run, so this needs nobody's leave.
@@ -20,27 +22,11 @@ const CLAIM_RETRIES: u32 = 3;
 /// How long bringing back a connection may take before it is closed instead.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Writer {
-    /// Writes the key of a message.
-    #[must_use]
-    pub fn key(handler: &'static Handler) -> Self {
-        Self::new(&handler.spec().key, key::MAX_KEY)
-    }
-
-    /// Writes the sender of a message.
-    #[must_use]
-    pub fn sender(handler: &'static Handler) -> Self {
-        Self::new(&handler.spec().sender, key::MAX_SENDER)
-    }
-}
-
 /// One delivery on its way through a handler. Outlives the transaction, so that it can bring the connection back.
 pub struct Session<'c, DB: Database> {
-    handler: &'static Handler,
+    message: Message,
     link: Link<'c, DB>,
-    statements: &'c Statements,
-    claim: Option<Claim>,
-    refusal: Option<Error>,
+    settings: &'c Settings,
     progress: Progress,
     retries: u32,
 }
@@ -52,66 +38,42 @@ enum Link<'c, DB: Database> {
     Bare(&'c mut DB::Connection),
 }
 
-/// A delivery that ends, or starts again, without its body having run.
+/// Why a delivery does not come to its body.
 #[derive(Debug)]
-pub enum Settled {
-    /// An earlier delivery did the work.
-    Duplicate(Duplicate),
+pub struct Refused(Refusal);
+
+#[derive(Debug)]
+enum Refusal {
+    /// The database has judged so.
+    Verdict(Verdict),
     /// It failed.
     Failed(Error),
     /// A conflict kept it from its claim.
     Again,
 }
 
-impl Settled {
-    /// What the handler returns; nothing where it has to begin again.
-    pub fn into_outcome<T, E: HandlerError>(self) -> Option<Result<Outcome<T>, E>> {
-        match self {
-            Self::Duplicate(duplicate) => Some(Ok(Outcome::Duplicate(duplicate))),
-            Self::Failed(error) => Some(Err(E::from_error(error))),
-            Self::Again => None,
-        }
+impl Refusal {
+    const fn failed<R>(error: Error) -> Result<R, Refused> {
+        Err(Refused(Self::Failed(error)))
+    }
+
+    const fn again<R>() -> Result<R, Refused> {
+        Err(Refused(Self::Again))
     }
 }
 
-impl Handler {
-    /// The start of one delivery. Runs no SQL yet.
+impl Message {
+    /// The start of its way. Runs no SQL yet.
     #[must_use]
-    pub fn open<'c, DB: Database>(
-        &'static self,
-        source: Source<'c, DB>,
-        key: Encoded,
-        sender: Encoded,
-    ) -> Session<'c, DB> {
-        let Source { kind, statements } = source;
+    pub fn open<DB: Database>(self, source: Source<'_, DB>) -> Session<'_, DB> {
+        let Source { kind, settings } = source;
         let link = match kind {
             Kind::Pool(pool) => Link::Pool { pool, connection: None },
             Kind::Leased(connection) => Link::Leased(connection),
             Kind::Transaction(connection) => Link::Transaction(connection),
             Kind::Bare(connection) => Link::Bare(connection),
         };
-        let (claim, refusal) = match self.identify(key, sender) {
-            Ok(claim) => (claim, None),
-            Err(error) => (None, Some(error)),
-        };
-        Session { handler: self, link, statements, claim, refusal, progress: Progress::Clean, retries: CLAIM_RETRIES }
-    }
-
-    fn identify(&'static self, key: Encoded, sender: Encoded) -> Result<Option<Claim>, Error> {
-        self.check()?;
-        match (key, sender, self.spec().missing) {
-            (Encoded::Stored(key), Encoded::Stored(sender), _) => {
-                Ok(Some(Claim(Identity { consumer: self.consumer().into(), sender, key })))
-            }
-            (_, _, Missing::Process) => Ok(None),
-            (Encoded::Missing(part), _, Missing::Reject) | (_, Encoded::Missing(part), Missing::Reject) => {
-                Err(Error::missing_key(self.consumer(), part))
-            }
-        }
-    }
-
-    const fn new_claim<'a>(&self, statements: &'a Statements, claim: &'a Claim) -> NewClaim<'a> {
-        NewClaim { statements, identity: &claim.0, retention: self.retention() }
+        Session { message: self, link, settings, progress: Progress::Clean, retries: CLAIM_RETRIES }
     }
 }
 
@@ -120,19 +82,19 @@ impl<DB: Database> Session<'_, DB> {
     ///
     /// # Errors
     ///
-    /// [`Settled`]: the message is not to be processed now.
-    pub async fn begin(&mut self) -> Result<Run<'_, DB>, Settled> {
-        if let Some(error) = self.refusal.take() {
-            return Err(Settled::Failed(error));
+    /// The message is not to be processed now: [`settle`](Session::settle) says what becomes of it.
+    pub async fn begin(&mut self) -> Result<Run<'_, DB>, Refused> {
+        if let Some(error) = self.message.refusal.take() {
+            return Refusal::failed(error);
         }
         self.recover().await;
-        let Self { handler, link, statements, claim, progress, retries, .. } = self;
-        let new_claim = claim.as_ref().map(|claim| handler.new_claim(statements, claim));
+        let Self { message, link, settings, progress, retries } = self;
+        let admission = message.admission(settings);
         let of_transaction = matches!(link, Link::Transaction(_));
         let (connection, place) = match link {
             Link::Pool { pool, connection } => match pool.acquire().await {
                 Ok(acquired) => (&mut **connection.insert(acquired), Place::Own { reclaimable: true }),
-                Err(error) => return Err(Settled::Failed(Error::Database(error))),
+                Err(error) => return Refusal::failed(Error::Database(error)),
             },
             Link::Leased(connection) => {
                 let place = Place::of(connection.is_in_transaction());
@@ -144,56 +106,114 @@ impl<DB: Database> Session<'_, DB> {
             }
             // A drop that sqlx has mistaken for that of the whole transaction has ended it.
             Link::Transaction(connection) if !connection.is_in_transaction() => {
-                return Err(Settled::Failed(lost(claim.as_ref(), false)));
+                return Refusal::failed(lost(message.claim.as_ref(), false));
             }
             Link::Transaction(connection) => (&mut **connection, Place::Callers),
         };
         let begun = match place {
-            Place::Callers => DB::join(connection, new_claim).await,
+            Place::Callers => DB::join(connection, admission).await,
             Place::Own { reclaimable } => {
                 *progress = Progress::Beginning;
-                DB::begin(connection, new_claim, reclaimable).await
+                DB::begin(connection, admission, reclaimable).await
             }
         };
         let joined = matches!(place, Place::Callers);
-        match (begun, claim) {
-            (Ok(Some((transaction, watch))), claim) => {
+        match begun {
+            Ok(Ok((transaction, watch))) => {
                 if !joined {
                     *progress = Progress::Open;
                 }
-                Ok(Run { transaction, watch, claim: claim.as_ref(), statements, handler, progress })
+                Ok(Run { transaction, watch, message, settings, progress })
             }
-            (Ok(None), claim) => {
+            Ok(Err(verdict)) => {
                 match place {
-                    Place::Own { reclaimable: true } => *progress = Progress::Duplicate,
+                    Place::Own { reclaimable: true } => *progress = Progress::Refused,
                     Place::Own { reclaimable: false } => *progress = Progress::Closed,
                     Place::Callers => {}
                 }
-                let Some(Claim(identity)) = claim.take() else { unreachable!("without a claim there is no duplicate") };
-                observe::duplicate(&identity);
-                Err(Settled::Duplicate(Duplicate(identity)))
+                Err(Refused(Refusal::Verdict(verdict)))
             }
             // The caller's transaction is not there any more.
-            (Err(sqlx::Error::BeginFailed), claim) if of_transaction => {
-                Err(Settled::Failed(lost(claim.as_ref(), false)))
-            }
+            Err(sqlx::Error::BeginFailed) if of_transaction => Refusal::failed(lost(message.claim.as_ref(), false)),
             // sqlx has counted one on a connection that has none: bring it back, and begin on it.
-            (Err(sqlx::Error::BeginFailed), _) if joined && *retries > 0 => {
+            Err(sqlx::Error::BeginFailed) if joined && *retries > 0 => {
                 *progress = Progress::Open;
                 *retries -= 1;
-                Err(Settled::Again)
+                Refusal::again()
             }
-            (Err(error), claim) => {
-                let error = match claim {
-                    Some(claim) => claim_error(error, statements, &claim.0),
-                    None => Error::Database(error),
+            Err(error) => {
+                let error = if admission.claim.is_some() || admission.position.is_some() {
+                    claim_error(error, &settings.statements, &message.identity())
+                } else {
+                    Error::Database(error)
                 };
                 if !joined && *retries > 0 && is_conflict(&error) {
                     *retries -= 1;
-                    return Err(Settled::Again);
+                    return Refusal::again();
                 }
-                Err(Settled::Failed(error))
+                Refusal::failed(error)
             }
+        }
+    }
+
+    /// Ends a delivery whose body is not to run; nothing where it has to begin again.
+    pub async fn settle<T, E: HandlerError>(&mut self, refused: Refused) -> Option<Result<Outcome<T>, E>> {
+        self.settle_or_replay(refused, None).await
+    }
+
+    /// The same for a handler with `replay`.
+    pub async fn settle_or_replay<T, E: HandlerError>(
+        &mut self,
+        refused: Refused,
+        replay: Option<Replay<T>>,
+    ) -> Option<Result<Outcome<T>, E>> {
+        Some(match (self.conclude(refused).await, replay) {
+            (Settled::Replayed(StoredValue(stored)), Some(replay)) => match (replay.from_stored)(&stored) {
+                Ok(value) => Ok(Outcome::Replayed(value)),
+                Err(error) => Err(E::from_error(Error::Replay(error))),
+            },
+            (Settled::Replayed(_), None) => unreachable!("only a handler with `replay` asks for stored values"),
+            (Settled::Duplicate(duplicate), _) => Ok(Outcome::Duplicate(duplicate)),
+            (Settled::Stale(stale), _) => Ok(Outcome::Stale(stale)),
+            (Settled::Expired(expired), _) => Ok(Outcome::Expired(expired)),
+            (Settled::Failed(error), _) => Err(E::from_error(error)),
+            (Settled::Again, _) => return None,
+        })
+    }
+
+    async fn conclude(&mut self, Refused(refusal): Refused) -> Settled {
+        let settled = match refusal {
+            Refusal::Again => return Settled::Again, // `begin` brings the connection back
+            Refusal::Failed(error) => Settled::Failed(error),
+            Refusal::Verdict(Verdict::Duplicate) if self.message.recalls() => self.recall().await,
+            Refusal::Verdict(verdict) => self.message.judged(verdict),
+        };
+        if !matches!(settled, Settled::Again) {
+            self.recover().await;
+        }
+        settled
+    }
+
+    /// What the claim of a duplicate says.
+    async fn recall(&mut self) -> Settled {
+        let identity = self.message.identity();
+        let connection = match &mut self.link {
+            Link::Pool { connection: Some(connection), .. } => &mut **connection,
+            Link::Pool { connection: None, .. } => unreachable!("a verdict comes from a connection"),
+            Link::Leased(connection) => &mut **connection,
+            Link::Bare(connection) | Link::Transaction(connection) => &mut **connection,
+        };
+        let of = [&*identity.consumer, &*identity.sender, &*identity.key];
+        let recalled = DB::recall(connection, &self.settings.statements, of).await;
+        match recalled {
+            Ok(Some(recalled)) => self.message.recalled(identity, recalled),
+            // Somebody has deleted it since.
+            Ok(None) if !matches!(self.link, Link::Transaction(_)) && self.retries > 0 => {
+                self.retries -= 1;
+                Settled::Again
+            }
+            Ok(None) => Settled::Failed(Error::InProgress(InProgress(identity))),
+            Err(error) => Settled::Failed(table_error(error, &self.settings.statements)),
         }
     }
 
@@ -244,7 +264,7 @@ impl Place {
     }
 }
 
-fn lost(claim: Option<&Claim>, kept: bool) -> Error {
+pub(crate) fn lost(claim: Option<&Claim>, kept: bool) -> Error {
     let lost = TransactionLost { claim: claim.map(|claim| claim.0.clone()), kept };
     observe::lost(&lost);
     Error::TransactionLost(lost)
@@ -289,79 +309,6 @@ impl<DB: Database> Drop for Session<'_, DB> {
                 connection.close_on_drop();
             }
             Link::Leased(_) | Link::Bare(_) | Link::Transaction(_) => {}
-        }
-    }
-}
-
-/// A claimed message whose body is to run now.
-pub struct Run<'s, DB: Database> {
-    transaction: Transaction<'s, DB>,
-    watch: DB::Watch,
-    claim: Option<&'s Claim>,
-    statements: &'s Statements,
-    handler: &'static Handler,
-    progress: &'s mut Progress,
-}
-
-impl<'s, DB: Database> Run<'s, DB> {
-    /// What the body works in.
-    pub const fn transaction(&mut self) -> &mut Transaction<'s, DB> {
-        &mut self.transaction
-    }
-
-    /// What a body with a `claim: &Claim` parameter works with. The macro refuses such a body together with
-    /// `missing = "process"`, so there is a claim.
-    ///
-    /// # Panics
-    ///
-    /// In a handler whose messages may have no claim.
-    #[must_use]
-    pub const fn parts(&mut self) -> (&mut Transaction<'s, DB>, &Claim) {
-        match self.claim {
-            Some(claim) => (&mut self.transaction, claim),
-            None => panic!("a handler with a `&Claim` parameter always has a claim"),
-        }
-    }
-
-    /// Commits what the body did if it returned `Ok` and its transaction is still alive, and rolls it back otherwise.
-    ///
-    /// # Errors
-    ///
-    /// The body's own, and those of the commit.
-    pub async fn finish<T, E: HandlerError>(self, result: Result<T, E>) -> Result<Outcome<T>, E> {
-        let ended = self.end(result.is_ok()).await;
-        match (result, ended) {
-            (Ok(value), Ok(())) => Ok(Outcome::Processed(value)),
-            (Err(error), Ok(())) => Err(error),
-            (_, Err(error)) => Err(E::from_error(error)),
-        }
-    }
-
-    async fn end(self, commit: bool) -> Result<(), Error> {
-        let Self { transaction, watch, claim, statements, handler, progress } = self;
-        let identity = claim.map(|claim| &claim.0);
-        let new_claim = claim.map(|claim| handler.new_claim(statements, claim));
-        let ended = if commit {
-            DB::commit(transaction, watch, new_claim).await
-        } else {
-            DB::rollback(transaction, watch, new_claim).await
-        };
-        match ended {
-            Ok(()) => {
-                if *progress == Progress::Open {
-                    *progress = Progress::Closed;
-                }
-                match (identity, commit) {
-                    (Some(identity), true) => observe::processed(identity),
-                    (None, true) => observe::unclaimed(handler.consumer()),
-                    (_, false) => {}
-                }
-                Ok(())
-            }
-            Err(Failed::Lost { kept }) => Err(lost(claim, kept)),
-            Err(Failed::AtEnd(error)) if commit => Err(Error::at_commit(error)),
-            // The server undoes what a broken connection had open.
-            Err(Failed::AtEnd(_)) => Ok(()),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use sqlx::pool::PoolConnection;
 use sqlx::{Pool, Transaction};
 
-use crate::database::Statements;
+use crate::store::Settings;
 use crate::{ClaimStore, Database};
 
 /// Where a handler's transaction comes from: a pool, a [`ClaimStore`], the caller's transaction, or a connection.
@@ -28,7 +28,7 @@ use crate::{ClaimStore, Database};
 /// body writes after a lost deadlock commits itself. Prefer the pool.
 pub struct Source<'c, DB: Database> {
     pub(crate) kind: Kind<'c, DB>,
-    pub(crate) statements: &'c Statements,
+    pub(crate) settings: &'c Settings,
 }
 
 pub(crate) enum Kind<'c, DB: Database> {
@@ -51,25 +51,25 @@ impl<DB: Database> fmt::Debug for Source<'_, DB> {
 
 impl<'c, DB: Database> From<&'c Pool<DB>> for Source<'c, DB> {
     fn from(pool: &'c Pool<DB>) -> Self {
-        Self { kind: Kind::Pool(pool), statements: DB::default_statements() }
+        Self { kind: Kind::Pool(pool), settings: DB::default_settings() }
     }
 }
 
 impl<'c, DB: Database> From<&'c ClaimStore<DB>> for Source<'c, DB> {
     fn from(store: &'c ClaimStore<DB>) -> Self {
-        Self { kind: Kind::Pool(store.pool()), statements: store.statements() }
+        Self { kind: Kind::Pool(store.pool()), settings: store.settings() }
     }
 }
 
 impl<'c, DB: Database> From<&'c mut Transaction<'_, DB>> for Source<'c, DB> {
     fn from(transaction: &'c mut Transaction<'_, DB>) -> Self {
-        Self { kind: Kind::Transaction(&mut **transaction), statements: DB::default_statements() }
+        Self { kind: Kind::Transaction(&mut **transaction), settings: DB::default_settings() }
     }
 }
 
 impl<'c, DB: Database> From<&'c mut PoolConnection<DB>> for Source<'c, DB> {
     fn from(connection: &'c mut PoolConnection<DB>) -> Self {
-        Self { kind: Kind::Leased(connection), statements: DB::default_statements() }
+        Self { kind: Kind::Leased(connection), settings: DB::default_settings() }
     }
 }
 
@@ -80,7 +80,7 @@ macro_rules! from_connection {
             fn from(connection: &'c mut $connection) -> Self {
                 Self {
                     kind: Kind::Bare(connection),
-                    statements: <$database as crate::database::Operations>::default_statements(),
+                    settings: <$database as crate::database::Operations>::default_settings(),
                 }
             }
         }

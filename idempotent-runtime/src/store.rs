@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use sqlx::{Pool, Transaction};
 
 use crate::claim::{Claim, Claimed};
-use crate::database::{Failed, NewClaim, Statements, TableName};
+use crate::database::{Admission, Failed, NewClaim, Statements, TableName, Verdict};
 use crate::error::TransactionLost;
 use crate::outcome::{Duplicate, Identity};
 use crate::process;
@@ -18,6 +18,10 @@ use crate::{Database, Error, Key, Source};
 const DEFAULT_RETENTION: Duration = Duration::from_hours(7 * 24);
 /// The longest retention: a hundred years of 365 days. Longer ones would leave the databases' range of dates.
 const MAX_RETENTION: Duration = Duration::from_hours(36_500 * 24);
+/// The longest value that `replay` stores, in bytes of JSON, unless the builder says otherwise.
+const DEFAULT_MAX_STORED_VALUE: usize = 1024 * 1024;
+/// How long [`ClaimStore::claim`] waits for a rival that holds the same claim.
+const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 /// The longest consumer name, in bytes.
 const MAX_CONSUMER: usize = 128;
 
@@ -31,10 +35,23 @@ pub struct ClaimStore<DB: Database> {
     settings: Arc<Settings>,
 }
 
+/// What handlers and their sources need to know of a store.
 #[derive(Debug)]
-struct Settings {
-    statements: Statements,
+pub(crate) struct Settings {
+    pub(crate) statements: Statements,
+    pub(crate) max_stored_value: usize,
     retention: Duration,
+}
+
+impl Settings {
+    /// Of the default table.
+    pub(crate) fn of<DB: Database>() -> Self {
+        Self {
+            statements: DB::statements(&TableName::default()),
+            max_stored_value: DEFAULT_MAX_STORED_VALUE,
+            retention: DEFAULT_RETENTION,
+        }
+    }
 }
 
 /// Builds a [`ClaimStore`].
@@ -44,6 +61,7 @@ pub struct ClaimStoreBuilder<DB: Database> {
     pool: Pool<DB>,
     table: Cow<'static, str>,
     retention: Duration,
+    max_stored_value: usize,
 }
 
 impl<DB: Database> ClaimStoreBuilder<DB> {
@@ -56,6 +74,14 @@ impl<DB: Database> ClaimStoreBuilder<DB> {
     /// How long [`ClaimStore::claim`] keeps a claim. Handlers have their own, from the attribute. Default 7 days.
     pub const fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
+        self
+    }
+
+    /// The longest value that a handler with `replay` stores, in bytes of its JSON form. Default 1 MiB (1048576 bytes). A
+    /// longer one is [`ReplayError::TooLarge`](crate::ReplayError::TooLarge), and its transaction is rolled back. MySQL and MariaDB also
+    /// refuse what is larger than their `max_allowed_packet`, 16 MiB unless configured.
+    pub const fn max_stored_value(mut self, bytes: usize) -> Self {
+        self.max_stored_value = bytes;
         self
     }
 
@@ -73,7 +99,8 @@ impl<DB: Database> ClaimStoreBuilder<DB> {
                 self.retention
             )));
         }
-        Ok(ClaimStore { pool: self.pool, settings: Arc::new(Settings { statements, retention: self.retention }) })
+        let Self { pool, retention, max_stored_value, .. } = self;
+        Ok(ClaimStore { pool, settings: Arc::new(Settings { statements, max_stored_value, retention }) })
     }
 }
 
@@ -87,13 +114,17 @@ impl<DB: Database> ClaimStore<DB> {
     /// The store over the table `processed_messages`.
     #[must_use]
     pub fn new(pool: Pool<DB>) -> Self {
-        let statements = DB::default_statements().clone();
-        Self { pool, settings: Arc::new(Settings { statements, retention: DEFAULT_RETENTION }) }
+        Self { pool, settings: Arc::new(Settings::of::<DB>()) }
     }
 
     /// A store with settings of its own.
     pub fn builder(pool: Pool<DB>) -> ClaimStoreBuilder<DB> {
-        ClaimStoreBuilder { pool, table: Cow::Borrowed(TableName::DEFAULT), retention: DEFAULT_RETENTION }
+        ClaimStoreBuilder {
+            pool,
+            table: Cow::Borrowed(TableName::DEFAULT),
+            retention: DEFAULT_RETENTION,
+            max_stored_value: DEFAULT_MAX_STORED_VALUE,
+        }
     }
 
     /// Connects with sqlx's default pool options.
@@ -111,7 +142,11 @@ impl<DB: Database> ClaimStore<DB> {
         &self.pool
     }
 
-    pub(crate) fn statements(&self) -> &Statements {
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn statements(&self) -> &Statements {
         &self.settings.statements
     }
 
@@ -159,12 +194,14 @@ impl<DB: Database> ClaimStore<DB> {
             sender: Cow::Owned(key.sender().to_owned()),
             key: Cow::Owned(key.key().to_owned()),
         };
-        let Settings { statements, retention } = &*self.settings;
-        let claimed = DB::claim(&mut **tx, NewClaim { statements, identity: &identity, retention: *retention }).await;
-        if claimed.map_err(|error| process::claim_error(error, statements, &identity))? {
-            Ok(Claimed::New(Claim(identity)))
-        } else {
-            Ok(Claimed::Duplicate(Duplicate(identity)))
+        let Settings { statements, retention, .. } = &*self.settings;
+        let claim = NewClaim { identity: &identity, retention: *retention, fingerprint: None };
+        let admission =
+            Admission { statements, claim: Some(claim), occurred: None, position: None, wait: DEFAULT_WAIT };
+        let verdict = DB::admit(&mut **tx, admission).await;
+        match verdict.map_err(|error| process::claim_error(error, statements, &identity))? {
+            Verdict::New => Ok(Claimed::New(Claim(identity))),
+            _ => Ok(Claimed::Duplicate(Duplicate(identity))), // nothing else was asked
         }
     }
 
@@ -173,7 +210,7 @@ impl<DB: Database> ClaimStore<DB> {
     /// Passing `&mut tx` itself joins it with the default table.
     #[must_use]
     pub fn join<'c>(&'c self, tx: &'c mut Transaction<'_, DB>) -> Source<'c, DB> {
-        Source { kind: Kind::Transaction(&mut **tx), statements: self.statements() }
+        Source { kind: Kind::Transaction(&mut **tx), settings: self.settings() }
     }
 
     /// When the claim of a message expires, if the message has one. All three in their stored forms, as
@@ -186,6 +223,28 @@ impl<DB: Database> ClaimStore<DB> {
         let found = DB::find(&self.pool, self.statements(), [consumer, sender, key]).await;
         let millis = found.map_err(|error| process::table_error(error, self.statements()))?;
         Ok(millis.map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis.max(0).unsigned_abs())))
+    }
+
+    /// The number that was applied last to an entity, by a handler with `sequence`: where a consumer of a stream goes on
+    /// after a restart. `None` if nothing was applied yet.
+    ///
+    /// All three in their stored forms: letters, digits and most punctuation stand as they are; of a template with literal
+    /// text such as `"{topic}/{partition}"`, that punctuation is percent-encoded inside values.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// async fn resume(store: &idempotent_runtime::ClaimStore<sqlx::Sqlite>) -> Result<i64, idempotent_runtime::Error> {
+    ///     let applied = store.position("warehouse.stock", "", "orders/0").await?;
+    ///     Ok(applied.map_or(0, |offset| offset + 1)) // the first offset to ask the broker for
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotMigrated`], [`Error::Database`].
+    pub async fn position(&self, consumer: &str, sender: &str, entity: &str) -> Result<Option<i64>, Error> {
+        let position = DB::position(&self.pool, self.statements(), [consumer, sender, entity]).await;
+        position.map_err(|error| process::table_error(error, self.statements()))
     }
 
     /// Removes the claim of a message, so that its next delivery runs: for a message whose effect was undone by hand,

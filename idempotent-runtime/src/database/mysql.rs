@@ -20,33 +20,67 @@ use std::mem;
 use std::pin::pin;
 use std::sync::LazyLock;
 use std::task::Poll;
+use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnection, MySqlDatabaseError, MySqlTransactionManager};
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlTransaction, Pool};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlTransaction, Pool, Row as _};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::nested::Nested;
-use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName, unwind};
+use super::{
+    Admission, Begun, Failed, Failure, NewClaim, Occurred, Operations, Progress, Recalled, Statements, TableName,
+    Texts, Verdict, lookups, unwind,
+};
+use crate::outcome::Identity;
+use crate::replay::StoredValue;
+use crate::sequence::Position;
+use crate::store::Settings;
 use crate::{Database, Error, migrate};
 
-/// In UTC whatever the session's time zone is. Values are appended by [`insert`].
-const CLAIM: &str = "INSERT INTO {table} (consumer, sender, `key`, expires_at) VALUES (";
+/// In UTC whatever the session's time zone is. [`insert`] appends the values, and puts [`waiting`] in front.
+const CLAIM: &str = "INTO {table} (consumer, sender, `key`, fingerprint, expires_at) VALUES (";
 
-const FIND: &str = "\
+/// [`advance`] puts the values where `?` stands. Where the entity is as far, EXP fails with 1690, whatever the SQL mode: one row is
+/// reported for a new entity as for one that stays as it is, since sqlx sets `CLIENT_FOUND_ROWS`. EXP depends
+/// on the row, so that nobody evaluates it in advance.
+const ADVANCE: &str = "\
+INTO {positions} (consumer, sender, entity, number, updated_at) VALUES (?)
+ON DUPLICATE KEY UPDATE updated_at = VALUES(updated_at),
+                        number = IF(number < VALUES(number), VALUES(number), EXP(710 + 0 * number))";
+
+const TEXTS: Texts = Texts {
+    quote: '`',
+    claim: CLAIM,
+    // The caller's snapshot may be older than the claim, and a locking read sees what is there.
+    recall: "SELECT fingerprint, value FROM {table} WHERE consumer = ? AND sender = ? AND `key` = ? LOCK IN SHARE MODE",
+    store: "UPDATE {table} SET value = ? WHERE consumer = ? AND sender = ? AND `key` = ?",
+    advance: ADVANCE,
+    position: "SELECT number FROM {positions} WHERE consumer = ? AND sender = ? AND entity = ?",
+    find: "\
 SELECT CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) DIV 1000 AS SIGNED) FROM {table}
-WHERE consumer = ? AND sender = ? AND `key` = ?";
+WHERE consumer = ? AND sender = ? AND `key` = ?",
+    forget: "DELETE FROM {table} WHERE consumer = ? AND sender = ? AND `key` = ?",
+};
 
-const FORGET: &str = "DELETE FROM {table} WHERE consumer = ? AND sender = ? AND `key` = ?";
-
-const MIGRATIONS: &[migrate::Step] = &[migrate::Step {
-    version: 1,
-    name: "processed_messages",
-    sql: include_str!("../../migrations/mysql/0001_processed_messages.sql"),
-}];
+const MIGRATIONS: &[migrate::Step] = &[
+    migrate::Step {
+        version: 1,
+        name: "processed_messages",
+        sql: include_str!("../../migrations/mysql/0001_processed_messages.sql"),
+    },
+    migrate::Step {
+        version: 2,
+        name: "fingerprint_and_value",
+        sql: include_str!("../../migrations/mysql/0002_fingerprint_and_value.sql"),
+    },
+    migrate::Step { version: 3, name: "positions", sql: include_str!("../../migrations/mysql/0003_positions.sql") },
+];
 
 /// A dropped savepoint: COMMIT, ROLLBACK, an implicit commit or a deadlock has ended the transaction.
 const ER_SP_DOES_NOT_EXIST: u16 = 1305;
 const ER_DUP_ENTRY: u16 = 1062;
+/// Of [`ADVANCE`]: the entity is as far.
+const ER_DATA_OUT_OF_RANGE: u16 = 1690;
 
 impl Database for MySql {}
 
@@ -59,62 +93,74 @@ impl Operations for MySql {
     const CLOSES_LEASED: bool = true;
     const ENDS_IN_AN_EMPTY_TRANSACTION: bool = false;
 
-    fn default_statements() -> &'static Statements {
-        static DEFAULT: LazyLock<Statements> = LazyLock::new(|| MySql::statements(&TableName::default()));
+    fn default_settings() -> &'static Settings {
+        static DEFAULT: LazyLock<Settings> = LazyLock::new(Settings::of::<MySql>);
         &DEFAULT
     }
 
     fn statements(table: &TableName) -> Statements {
-        Statements::new(table, '`', CLAIM, FIND, FORGET)
+        TEXTS.over(table)
     }
 
     async fn begin<'c>(
         connection: &'c mut MySqlConnection,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
         reclaimable: bool,
     ) -> Result<Begun<'c, MySql>, sqlx::Error> {
         if !reclaimable {
             // Two requests, so that a drop during the first leaves no claim behind, and after it sqlx queues ROLLBACK.
             let transaction = connection.begin_with("START TRANSACTION; SAVEPOINT idempotent_claim").await?;
-            return claimed(transaction, claim, false).await;
+            return admitted(transaction, admission, false).await;
         }
         let mut request = String::from("SET autocommit = 0; START TRANSACTION; SAVEPOINT idempotent_claim");
-        if let Some(claim) = claim {
+        if let Some(statements) = write(admission) {
             request.push_str("; ");
-            insert(&mut request, claim);
+            request.push_str(&statements);
         }
         match connection.begin_with(AssertSqlSafe(request)).await {
-            Ok(transaction) => Ok(Some((transaction, Watch { depth: 1, autocommit_off: true }))),
-            Err(error) if number(&error) == Some(ER_DUP_ENTRY) => Ok(None),
-            Err(error) => Err(error),
+            Ok(mut transaction) => Ok(match judge(&mut transaction, admission).await? {
+                Verdict::New => Ok((transaction, Watch { depth: 1, autocommit_off: true })),
+                refused => Err(refused), // dropping the transaction queues its rollback
+            }),
+            Err(error) => refused(error).map(Err),
         }
     }
 
     async fn join<'c>(
         connection: &'c mut MySqlConnection,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
     ) -> Result<Begun<'c, MySql>, sqlx::Error> {
         // The request is on its way, its reply will be drained, and sqlx has not counted it: forgotten, it is a
         // savepoint that nobody uses.
-        claimed(Nested::begin(connection, |begin| mem::forget(begin)).await?, claim, false).await
+        admitted(Nested::begin(connection, |begin| mem::forget(begin)).await?, admission, false).await
     }
 
-    async fn claim(connection: &mut MySqlConnection, claim: NewClaim<'_>) -> Result<bool, sqlx::Error> {
-        let mut request = String::new();
-        insert(&mut request, claim);
-        match connection.execute(AssertSqlSafe(request)).await {
-            Ok(_) => Ok(true),
-            Err(error) if number(&error) == Some(ER_DUP_ENTRY) => Ok(false),
-            Err(error) => Err(error),
+    async fn admit(connection: &mut MySqlConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
+        if let Some(statements) = write(admission)
+            && let Err(error) = connection.execute(AssertSqlSafe(statements)).await
+        {
+            return refused(error);
         }
+        judge(connection, admission).await
     }
 
     async fn commit(
         mut transaction: MySqlTransaction<'_>,
         watch: Watch,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
+        value: Option<&StoredValue>,
     ) -> Result<(), Failed> {
         unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
+        if let (Some(claim), Some(value)) = (admission.claim, value) {
+            let stored = watch.store(&mut transaction, admission.statements, claim.identity, value).await;
+            match stored {
+                Ok(()) => {}
+                Err(error) if number(&error) == Some(ER_SP_DOES_NOT_EXIST) => {
+                    return Err(watch.give_up(transaction, admission).await);
+                }
+                Err(error) => return Err(Failed::AtEnd(error)),
+            }
+        }
         let request = match watch.savepoint() {
             None => watch.end("RELEASE SAVEPOINT idempotent_claim; COMMIT"),
             // A fresh savepoint of the name, so that the rollback to it that sqlx queues undoes nothing.
@@ -122,7 +168,9 @@ impl Operations for MySql {
         };
         match transaction.execute(AssertSqlSafe(request)).await {
             Ok(_) => Ok(()), // dropping the transaction queues a rollback of nothing
-            Err(error) if number(&error) == Some(ER_SP_DOES_NOT_EXIST) => Err(watch.give_up(transaction, claim).await),
+            Err(error) if number(&error) == Some(ER_SP_DOES_NOT_EXIST) => {
+                Err(watch.give_up(transaction, admission).await)
+            }
             Err(error) => Err(Failed::AtEnd(error)),
         }
     }
@@ -130,7 +178,7 @@ impl Operations for MySql {
     async fn rollback(
         mut transaction: MySqlTransaction<'_>,
         watch: Watch,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
     ) -> Result<(), Failed> {
         unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         let request = match watch.savepoint() {
@@ -139,7 +187,9 @@ impl Operations for MySql {
         };
         match transaction.execute(AssertSqlSafe(request)).await {
             Ok(_) => Ok(()),
-            Err(error) if number(&error) == Some(ER_SP_DOES_NOT_EXIST) => Err(watch.give_up(transaction, claim).await),
+            Err(error) if number(&error) == Some(ER_SP_DOES_NOT_EXIST) => {
+                Err(watch.give_up(transaction, admission).await)
+            }
             Err(error) => Err(Failed::AtEnd(error)),
         }
     }
@@ -165,7 +215,7 @@ impl Operations for MySql {
 
     async fn restore(connection: &mut MySqlConnection, progress: Progress) -> Result<(), sqlx::Error> {
         let mut request = pin!(connection.execute("ROLLBACK; SET autocommit = 1"));
-        if progress == Progress::Duplicate {
+        if progress == Progress::Refused {
             // Sent, and its reply left for whoever uses the connection next: a duplicate waits for one reply, not two.
             poll_fn(|context| match request.as_mut().poll(context) {
                 Poll::Ready(result) => Poll::Ready(result.map(drop)),
@@ -192,51 +242,114 @@ impl Operations for MySql {
         Ok(connection.close().await?)
     }
 
-    async fn find(
-        pool: &Pool<MySql>,
-        statements: &Statements,
-        [consumer, sender, key]: [&str; 3],
-    ) -> Result<Option<i64>, sqlx::Error> {
-        sqlx::query_scalar(statements.find.clone()).bind(consumer).bind(sender).bind(key).fetch_optional(pool).await
-    }
-
-    async fn forget(
-        pool: &Pool<MySql>,
-        statements: &Statements,
-        [consumer, sender, key]: [&str; 3],
-    ) -> Result<bool, sqlx::Error> {
-        let forget = sqlx::query(statements.forget.clone()).bind(consumer).bind(sender).bind(key);
-        Ok(forget.execute(pool).await?.rows_affected() > 0)
-    }
+    lookups!(MySql);
 }
 
-/// Claims in a transaction that has begun.
-async fn claimed<'c>(
+/// Admits in a transaction that has begun.
+async fn admitted<'c>(
     mut transaction: MySqlTransaction<'c>,
-    claim: Option<NewClaim<'_>>,
+    admission: Admission<'_>,
     autocommit_off: bool,
 ) -> Result<Begun<'c, MySql>, sqlx::Error> {
     let depth = MySqlTransactionManager::get_transaction_depth(&transaction);
-    Ok(match claim {
-        // Dropping the transaction queues its rollback.
-        Some(claim) if !MySql::claim(&mut transaction, claim).await? => None,
-        _ => Some((transaction, Watch { depth, autocommit_off })),
+    Ok(match MySql::admit(&mut transaction, admission).await? {
+        Verdict::New => Ok((transaction, Watch { depth, autocommit_off })),
+        refused => Err(refused), // dropping the transaction queues its rollback
     })
 }
 
-/// Appends the claim's statement. Values stand in it as hexadecimal digits, so no byte of a message is SQL text; in a
-/// request of several statements there are no parameters.
-fn insert(request: &mut String, claim: NewClaim<'_>) {
-    let NewClaim { statements, identity, retention } = claim;
-    request.push_str(statements.claim.as_str());
-    for value in [&identity.consumer, &identity.sender, &identity.key] {
-        request.push_str("_ascii X'");
-        for byte in value.bytes() {
-            let _ = write!(request, "{byte:02X}");
+/// The statements that claim and advance. Values stand in them as hexadecimal digits and numbers, so no byte of a message is SQL
+/// text; in a request of several statements there are no parameters. Where the message's age is to be judged, that comes first.
+fn write(admission: Admission<'_>) -> Option<String> {
+    let Admission { statements, claim, occurred, position, wait } = admission;
+    let claim = claim.map(|NewClaim { identity, retention, fingerprint }| {
+        let mut values = String::new();
+        for value in [&identity.consumer, &identity.sender, &identity.key] {
+            ascii(&mut values, value);
         }
-        request.push_str("', ");
+        match fingerprint {
+            Some(fingerprint) => hex(&mut values, fingerprint),
+            None => values.push_str("NULL"),
+        }
+        let expires = match occurred {
+            Some(Occurred { expires, .. }) => moment(expires),
+            None => format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", retention.as_micros()),
+        };
+        insert(wait, &format!("{}{values}, {expires})", statements.claim.as_str()))
+    });
+    match (claim, position.filter(|_| occurred.is_none())) {
+        (Some(claim), Some(position)) => Some(format!("{claim}; {}", advance(admission, position))),
+        (None, Some(position)) => Some(advance(admission, position)),
+        (claim, None) => claim,
     }
-    let _ = write!(request, "UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND)", retention.as_micros());
+}
+
+fn advance(Admission { statements, wait, .. }: Admission<'_>, position: &Position) -> String {
+    let Position { consumer, sender, entity, number } = position;
+    let mut values = String::new();
+    for value in [*consumer, sender, entity] {
+        ascii(&mut values, value);
+    }
+    let _ = write!(values, "{number}, UTC_TIMESTAMP(6)");
+    insert(wait, &statements.advance.as_str().replace('?', &values))
+}
+
+/// MariaDB bounds the wait of one statement with SET STATEMENT, MySQL with a hint, and each takes the other's for a comment. In
+/// whole seconds.
+fn insert(wait: Duration, into: &str) -> String {
+    let seconds = wait.as_millis().div_ceil(1000);
+    format!(
+        "/*M! SET STATEMENT innodb_lock_wait_timeout = {seconds} FOR */ \
+         INSERT /*+ SET_VAR(innodb_lock_wait_timeout = {seconds}) */ {into}",
+    )
+}
+
+fn hex(text: &mut String, bytes: &[u8]) {
+    text.push_str("X'");
+    for byte in bytes {
+        let _ = write!(text, "{byte:02X}");
+    }
+    text.push('\'');
+}
+
+fn ascii(text: &mut String, value: &str) {
+    text.push_str("_ascii ");
+    hex(text, value.as_bytes());
+    text.push_str(", ");
+}
+
+/// In UTC, of microseconds since 1970.
+fn moment(micros: i64) -> String {
+    format!("TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {micros} MICROSECOND")
+}
+
+/// What an error of the statements that claim and advance says about the message.
+fn refused(error: sqlx::Error) -> Result<Verdict, sqlx::Error> {
+    match number(&error) {
+        Some(ER_DUP_ENTRY) => Ok(Verdict::Duplicate),
+        Some(ER_DATA_OUT_OF_RANGE) => Ok(Verdict::Stale),
+        _ => Err(error),
+    }
+}
+
+/// Judges the message's age, where that is asked, and then its place. In a request after the claim's insert, so that a purge which
+/// has deleted an older claim is over (G10): `UTC_TIMESTAMP` is the start of its statement.
+async fn judge(connection: &mut MySqlConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
+    let Some(Occurred { at, expires }) = admission.occurred else { return Ok(Verdict::New) };
+    let look =
+        format!("SELECT {} <= UTC_TIMESTAMP(6), {} > UTC_TIMESTAMP(6) + INTERVAL 1 DAY", moment(expires), moment(at));
+    let row = sqlx::raw_sql(AssertSqlSafe(look)).fetch_one(&mut *connection).await?;
+    match (row.try_get(0)?, row.try_get(1)?) {
+        (Some(false), Some(false)) => {}
+        (Some(false), _) => return Ok(Verdict::Ahead),
+        _ => return Ok(Verdict::Expired),
+    }
+    if let Some(position) = admission.position
+        && let Err(error) = connection.execute(AssertSqlSafe(advance(admission, position))).await
+    {
+        return refused(error);
+    }
+    Ok(Verdict::New)
 }
 
 /// Where the savepoint of the claim stands.
@@ -252,27 +365,54 @@ impl Watch {
         if self.autocommit_off { format!("{request}; SET autocommit = 1") } else { request.to_owned() }
     }
 
+    /// Stores the value with its claim. With autocommit on, it first makes sure that the transaction is still there: outside
+    /// one, the value of a run that failed would stay.
+    async fn store(
+        self,
+        connection: &mut MySqlConnection,
+        statements: &Statements,
+        identity: &Identity,
+        StoredValue(value): &StoredValue,
+    ) -> Result<(), sqlx::Error> {
+        if !self.autocommit_off {
+            let savepoint = self.savepoint().unwrap_or_else(|| "idempotent_claim".to_owned());
+            let renew = format!("RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}");
+            connection.execute(AssertSqlSafe(renew)).await?;
+        }
+        let store = sqlx::query(statements.store.clone())
+            .bind(value)
+            .bind(&*identity.consumer)
+            .bind(&*identity.sender)
+            .bind(&*identity.key);
+        store.execute(connection).await.map(drop)
+    }
+
     /// sqlx's name for the savepoint of a joined transaction.
     fn savepoint(self) -> Option<String> {
         (self.depth > 1).then(|| format!("_sqlx_savepoint_{}", self.depth - 1))
     }
 
     /// Ends a transaction whose savepoint is gone.
-    async fn give_up(self, mut transaction: MySqlTransaction<'_>, claim: Option<NewClaim<'_>>) -> Failed {
+    async fn give_up(self, mut transaction: MySqlTransaction<'_>, admission: Admission<'_>) -> Failed {
+        let Admission { statements, claim, position, .. } = admission;
         let end = async {
             // What was written since is in a transaction of its own: autocommit is off.
             transaction.execute("ROLLBACK").await?;
-            let kept = match claim {
-                Some(NewClaim { statements, identity, .. }) => {
-                    // Ours was committed early, or it is gone. A rival's is taken for ours: its message was processed.
-                    let find = sqlx::query_scalar::<_, i64>(statements.find.clone())
-                        .bind(&*identity.consumer)
-                        .bind(&*identity.sender)
-                        .bind(&*identity.key);
-                    find.fetch_optional(&mut *transaction).await?.is_some()
-                }
-                None => false,
-            };
+            // Ours was committed early, or it is gone. A rival's is taken for ours: its message was processed.
+            let mut kept = false;
+            if let Some(NewClaim { identity, .. }) = claim {
+                let find = sqlx::query_scalar::<_, i64>(statements.find.clone())
+                    .bind(&*identity.consumer)
+                    .bind(&*identity.sender)
+                    .bind(&*identity.key);
+                kept = find.fetch_optional(&mut *transaction).await?.is_some();
+            } else if let Some(Position { consumer, sender, entity, number }) = position {
+                let position = sqlx::query_scalar::<_, i64>(statements.position.clone())
+                    .bind(consumer)
+                    .bind(&**sender)
+                    .bind(&**entity);
+                kept = position.fetch_optional(&mut *transaction).await?.is_some_and(|stored| stored >= *number);
+            }
             if self.depth == 1 {
                 transaction.execute(AssertSqlSafe(self.end("ROLLBACK"))).await?;
             } else {

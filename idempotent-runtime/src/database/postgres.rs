@@ -22,27 +22,85 @@ use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, PgTransaction,
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::nested::Nested;
-use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName, unwind};
+use super::{
+    Admission, Begun, Failed, Failure, NewClaim, Occurred, Operations, Progress, Recalled, Statements, TableName,
+    Texts, Verdict, lookups, unwind,
+};
+use crate::replay::StoredValue;
+use crate::sequence::Position;
+use crate::store::Settings;
 use crate::{Database, Error, migrate};
 
-/// `clock_timestamp()` is the wall clock, `now()` would be the transaction's start. A duplicate returns no row and leaves
-/// neither a dead row nor an error in the log. The conflict target makes the statement fail if the unique key is gone.
+/// Parameters: identity, fingerprint, milliseconds to wait, and either how long the claim lives or when it expires and when
+/// the message occurred, in microseconds.
+///
+/// `clock_timestamp()` is the wall clock, `now()` would be the transaction's start; in RETURNING it is read after the
+/// insert, so that a purge which has deleted an older claim is over (G10). A duplicate leaves neither a dead row nor an error
+/// in the log. The conflict target makes the statement fail if the unique key is gone. `lock_timeout` is put back by the same
+/// statement: the join makes it wait for the insert.
 const CLAIM: &str = "\
-INSERT INTO {table} (consumer, sender, key, expires_at)
-VALUES ($1, $2, $3, clock_timestamp() + $4 * interval '1 millisecond')
-ON CONFLICT (consumer, sender, key) DO NOTHING
-RETURNING txid_current()";
+WITH setting AS MATERIALIZED (
+    SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', $5, true)
+), claimed AS (
+    INSERT INTO {table} (consumer, sender, key, fingerprint, expires_at)
+    SELECT $1, $2, $3, $4, coalesce(timestamptz 'epoch' + $7 * interval '1 microsecond',
+                                    clock_timestamp() + $6 * interval '1 microsecond')
+    FROM setting
+    ON CONFLICT (consumer, sender, key) DO NOTHING
+    RETURNING txid_current() AS id,
+              expires_at <= clock_timestamp() AS expired,
+              timestamptz 'epoch' + $8 * interval '1 microsecond' > clock_timestamp() + interval '1 day' AS ahead
+)
+SELECT id, expired, ahead, set_config('lock_timeout', before, true) FROM setting LEFT JOIN claimed ON true";
 
-const FIND: &str = "\
-SELECT (extract(epoch FROM expires_at) * 1000)::bigint FROM {table} WHERE consumer = $1 AND sender = $2 AND key = $3";
+/// The same answers without a claim. Parameters as the last two of the claim's.
+const LOOK: &str = "\
+SELECT txid_current(),
+       timestamptz 'epoch' + $1 * interval '1 microsecond' <= clock_timestamp(),
+       timestamptz 'epoch' + $2 * interval '1 microsecond' > clock_timestamp() + interval '1 day'";
 
-const FORGET: &str = "DELETE FROM {table} WHERE consumer = $1 AND sender = $2 AND key = $3";
+/// No row comes of `advanced` where the entity is as far. Waits as the claim does.
+const ADVANCE: &str = "\
+WITH setting AS MATERIALIZED (
+    SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', $5, true)
+), advanced AS (
+    INSERT INTO {positions} AS stored (consumer, sender, entity, number, updated_at)
+    SELECT $1, $2, $3, $4, clock_timestamp() FROM setting
+    ON CONFLICT (consumer, sender, entity) DO UPDATE SET number = excluded.number, updated_at = excluded.updated_at
+    WHERE stored.number < excluded.number
+    RETURNING txid_current() AS id
+)
+SELECT id, set_config('lock_timeout', before, true) FROM setting LEFT JOIN advanced ON true";
 
-const MIGRATIONS: &[migrate::Step] = &[migrate::Step {
-    version: 1,
-    name: "processed_messages",
-    sql: include_str!("../../migrations/postgres/0001_processed_messages.sql"),
-}];
+/// Outside the claim's transaction there is no id, and nothing is stored.
+const STORE: &str = "\
+UPDATE {table} SET value = $4
+WHERE consumer = $1 AND sender = $2 AND key = $3 AND txid_current_if_assigned() = $5";
+
+const TEXTS: Texts = Texts {
+    quote: '"',
+    claim: CLAIM,
+    recall: "SELECT fingerprint, value FROM {table} WHERE consumer = $1 AND sender = $2 AND key = $3",
+    store: STORE,
+    advance: ADVANCE,
+    position: "SELECT number FROM {positions} WHERE consumer = $1 AND sender = $2 AND entity = $3",
+    find: "SELECT (extract(epoch FROM expires_at) * 1000)::bigint FROM {table} WHERE consumer = $1 AND sender = $2 AND key = $3",
+    forget: "DELETE FROM {table} WHERE consumer = $1 AND sender = $2 AND key = $3",
+};
+
+const MIGRATIONS: &[migrate::Step] = &[
+    migrate::Step {
+        version: 1,
+        name: "processed_messages",
+        sql: include_str!("../../migrations/postgres/0001_processed_messages.sql"),
+    },
+    migrate::Step {
+        version: 2,
+        name: "fingerprint_and_value",
+        sql: include_str!("../../migrations/postgres/0002_fingerprint_and_value.sql"),
+    },
+    migrate::Step { version: 3, name: "positions", sql: include_str!("../../migrations/postgres/0003_positions.sql") },
+];
 
 /// Any number that no other application's advisory lock is likely to be.
 const MIGRATION_LOCK: i64 = 0x6964_656d_706f_7465;
@@ -57,42 +115,55 @@ impl Operations for Postgres {
     const CLOSES_LEASED: bool = true;
     const ENDS_IN_AN_EMPTY_TRANSACTION: bool = true;
 
-    fn default_statements() -> &'static Statements {
-        static DEFAULT: LazyLock<Statements> = LazyLock::new(|| Postgres::statements(&TableName::default()));
+    fn default_settings() -> &'static Settings {
+        static DEFAULT: LazyLock<Settings> = LazyLock::new(Settings::of::<Postgres>);
         &DEFAULT
     }
 
     fn statements(table: &TableName) -> Statements {
-        Statements::new(table, '"', CLAIM, FIND, FORGET)
+        TEXTS.over(table)
     }
 
     async fn begin<'c>(
         connection: &'c mut PgConnection,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
         _reclaimable: bool,
     ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
-        claimed(connection.begin().await?, claim).await
+        admitted(connection.begin().await?, admission).await
     }
 
     async fn join<'c>(
         connection: &'c mut PgConnection,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
     ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
         // The request is on its way, its reply will be drained, and sqlx has not counted it: forgotten, it is a
         // savepoint that nobody uses.
-        claimed(Nested::begin(connection, |begin| mem::forget(begin)).await?, claim).await
+        admitted(Nested::begin(connection, |begin| mem::forget(begin)).await?, admission).await
     }
 
-    async fn claim(connection: &mut PgConnection, claim: NewClaim<'_>) -> Result<bool, sqlx::Error> {
-        Ok(insert(connection, claim).await?.is_some())
+    async fn admit(connection: &mut PgConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
+        Ok(admit(connection, admission).await?.map_or_else(|verdict| verdict, |_| Verdict::New))
     }
 
     async fn commit(
         mut transaction: PgTransaction<'_>,
         watch: Watch,
-        _claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
+        value: Option<&StoredValue>,
     ) -> Result<(), Failed> {
         unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
+        if let (Some(NewClaim { identity, .. }), Some(StoredValue(value))) = (admission.claim, value) {
+            let store = sqlx::query(admission.statements.store.clone())
+                .bind(&*identity.consumer)
+                .bind(&*identity.sender)
+                .bind(&*identity.key)
+                .bind(value)
+                .bind(watch.id);
+            match store.execute(&mut *transaction).await {
+                Err(error) if !is_aborted(&error) => return Err(Failed::AtEnd(error)),
+                _ => {} // what is lost fails the check
+            }
+        }
         let check = watch.check();
         let request = match watch.savepoint() {
             None => format!("{check}; COMMIT; BEGIN"),
@@ -109,7 +180,7 @@ impl Operations for Postgres {
     async fn rollback(
         mut transaction: PgTransaction<'_>,
         watch: Watch,
-        _claim: Option<NewClaim<'_>>,
+        _admission: Admission<'_>,
     ) -> Result<(), Failed> {
         unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         match checked(&mut transaction, watch.check()).await {
@@ -158,46 +229,75 @@ impl Operations for Postgres {
         Ok(transaction.commit().await?)
     }
 
-    async fn find(
-        pool: &Pool<Postgres>,
-        statements: &Statements,
-        [consumer, sender, key]: [&str; 3],
-    ) -> Result<Option<i64>, sqlx::Error> {
-        sqlx::query_scalar(statements.find.clone()).bind(consumer).bind(sender).bind(key).fetch_optional(pool).await
-    }
+    lookups!(Postgres);
+}
 
-    async fn forget(
-        pool: &Pool<Postgres>,
-        statements: &Statements,
-        [consumer, sender, key]: [&str; 3],
-    ) -> Result<bool, sqlx::Error> {
-        let forget = sqlx::query(statements.forget.clone()).bind(consumer).bind(sender).bind(key);
-        Ok(forget.execute(pool).await?.rows_affected() > 0)
+/// The transaction's id, if the message may run.
+async fn admit(connection: &mut PgConnection, admission: Admission<'_>) -> Result<Result<i64, Verdict>, sqlx::Error> {
+    let Admission { statements, claim, occurred, position, wait } = admission;
+    // 0 would mean without limit.
+    let wait = wait.as_millis().clamp(1, 0x7FFF_FFFF).to_string();
+    let (until, at) = (occurred.map(|occurred| micros(occurred.expires)), occurred.map(|occurred| micros(occurred.at)));
+    let mut id = None;
+    if let Some(NewClaim { identity, retention, fingerprint }) = claim {
+        let insert = sqlx::query_as::<_, (Option<i64>, Option<bool>, Option<bool>)>(statements.claim.clone())
+            .bind(&*identity.consumer)
+            .bind(&*identity.sender)
+            .bind(&*identity.key)
+            .bind(fingerprint.map(<[u8; 32]>::as_slice))
+            .bind(&wait)
+            .bind(retention.as_secs_f64() * 1e6)
+            .bind(until)
+            .bind(at);
+        let (new, expired, ahead) = insert.fetch_one(&mut *connection).await?;
+        if new.is_none() {
+            return Ok(Err(Verdict::Duplicate));
+        }
+        id = new;
+        if let Some(refused) = too_old_or_ahead(occurred, expired, ahead) {
+            return Ok(Err(refused));
+        }
+    } else if occurred.is_some() || position.is_none() {
+        let look = sqlx::query_as::<_, (i64, Option<bool>, Option<bool>)>(LOOK).bind(until).bind(at);
+        let (transaction, expired, ahead) = look.fetch_one(&mut *connection).await?;
+        id = Some(transaction);
+        if let Some(refused) = too_old_or_ahead(occurred, expired, ahead) {
+            return Ok(Err(refused));
+        }
+    }
+    if let Some(Position { consumer, sender, entity, number }) = position {
+        let advance = sqlx::query_scalar(statements.advance.clone())
+            .bind(consumer)
+            .bind(&**sender)
+            .bind(&**entity)
+            .bind(number)
+            .bind(&wait);
+        id = advance.fetch_one(&mut *connection).await?;
+    }
+    Ok(id.ok_or(Verdict::Stale))
+}
+
+/// PostgreSQL multiplies intervals by floating-point numbers, which are exact until the year 2255.
+#[expect(clippy::cast_precision_loss, reason = "microseconds that far away do not matter")]
+const fn micros(micros: i64) -> f64 {
+    micros as f64
+}
+
+fn too_old_or_ahead(occurred: Option<Occurred>, expired: Option<bool>, ahead: Option<bool>) -> Option<Verdict> {
+    occurred?;
+    match (expired, ahead) {
+        (Some(false), Some(false)) => None,
+        (Some(false), _) => Some(Verdict::Ahead),
+        _ => Some(Verdict::Expired),
     }
 }
 
-/// The transaction's id, if the claim is new.
-async fn insert(connection: &mut PgConnection, claim: NewClaim<'_>) -> Result<Option<i64>, sqlx::Error> {
-    let NewClaim { statements, identity, retention } = claim;
-    sqlx::query_scalar(statements.claim.clone())
-        .bind(&*identity.consumer)
-        .bind(&*identity.sender)
-        .bind(&*identity.key)
-        .bind(retention.as_secs_f64() * 1000.0)
-        .fetch_optional(connection)
-        .await
-}
-
-async fn claimed<'c>(
+async fn admitted<'c>(
     mut transaction: PgTransaction<'c>,
-    claim: Option<NewClaim<'_>>,
+    admission: Admission<'_>,
 ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
-    let id = match claim {
-        Some(claim) => insert(&mut transaction, claim).await?,
-        None => Some(sqlx::query_scalar("SELECT txid_current()").fetch_one(&mut *transaction).await?),
-    };
-    // Without an id it is a duplicate: dropping the transaction queues its rollback.
-    Ok(id.map(|id| {
+    // Without an id it may not run: dropping the transaction queues its rollback.
+    Ok(admit(&mut transaction, admission).await?.map(|id| {
         let depth = PgTransactionManager::get_transaction_depth(&transaction);
         (transaction, Watch { id, depth })
     }))

@@ -11,35 +11,70 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnection, SqliteError, SqliteTransactionManager};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Pool, Sqlite, SqliteTransaction};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::nested::Nested;
-use super::{Begun, Failed, Failure, NewClaim, Operations, Progress, Statements, TableName, unwind};
+use super::{
+    Admission, Begun, Failed, Failure, NewClaim, Occurred, Operations, Progress, Recalled, Statements, TableName,
+    Texts, Verdict, lookups, unwind,
+};
+use crate::replay::StoredValue;
+use crate::sequence::Position;
+use crate::store::Settings;
 use crate::{Database, Error, migrate};
 
 /// Takes the write lock at once. A deferred transaction that reads first would be refused the lock later
 /// with an error that no waiting can cure (`SQLITE_BUSY_SNAPSHOT`).
 const BEGIN: &str = "BEGIN IMMEDIATE";
 
-/// `julianday` works on every version, in UTC, with milliseconds; its value is the same during one statement.
-/// The conflict target makes the statement fail if the unique key is gone.
+/// Parameters: identity, fingerprint, and either how long the claim lives or when it expires, in milliseconds. `julianday`
+/// works on every version, in UTC, with milliseconds; its value is the same during one statement. The conflict target makes
+/// the statement fail if the unique key is gone.
 const CLAIM: &str = "\
-INSERT INTO {table} (consumer, sender, key, expires_at)
-VALUES (?1, ?2, ?3, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) + ?4)
+INSERT INTO {table} (consumer, sender, key, fingerprint, expires_at)
+VALUES (?1, ?2, ?3, ?4, coalesce(?6, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) + ?5))
 ON CONFLICT (consumer, sender, key) DO NOTHING";
 
-const FIND: &str = "SELECT expires_at FROM {table} WHERE consumer = ?1 AND sender = ?2 AND key = ?3";
+/// Parameters: when the claim expires and when the message occurred. Asked with the write lock held, so no purge runs
+/// between claim and answer (G10).
+const LOOK: &str = "\
+SELECT ?1 <= now, ?2 > now + 86400000 FROM (SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) AS now)";
 
-const FORGET: &str = "DELETE FROM {table} WHERE consumer = ?1 AND sender = ?2 AND key = ?3";
+/// Changes no row where the entity is as far.
+const ADVANCE: &str = "\
+INSERT INTO {positions} AS stored (consumer, sender, entity, number, updated_at)
+VALUES (?1, ?2, ?3, ?4, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
+ON CONFLICT (consumer, sender, entity) DO UPDATE SET number = excluded.number, updated_at = excluded.updated_at
+WHERE stored.number < excluded.number";
 
-const MIGRATIONS: &[migrate::Step] = &[migrate::Step {
-    version: 1,
-    name: "processed_messages",
-    sql: include_str!("../../migrations/sqlite/0001_processed_messages.sql"),
-}];
+const TEXTS: Texts = Texts {
+    quote: '"',
+    claim: CLAIM,
+    recall: "SELECT fingerprint, value FROM {table} WHERE consumer = ?1 AND sender = ?2 AND key = ?3",
+    store: "UPDATE {table} SET value = ?4 WHERE consumer = ?1 AND sender = ?2 AND key = ?3",
+    advance: ADVANCE,
+    position: "SELECT number FROM {positions} WHERE consumer = ?1 AND sender = ?2 AND entity = ?3",
+    find: "SELECT expires_at FROM {table} WHERE consumer = ?1 AND sender = ?2 AND key = ?3",
+    forget: "DELETE FROM {table} WHERE consumer = ?1 AND sender = ?2 AND key = ?3",
+};
+
+const MIGRATIONS: &[migrate::Step] = &[
+    migrate::Step {
+        version: 1,
+        name: "processed_messages",
+        sql: include_str!("../../migrations/sqlite/0001_processed_messages.sql"),
+    },
+    migrate::Step {
+        version: 2,
+        name: "fingerprint_and_value",
+        sql: include_str!("../../migrations/sqlite/0002_fingerprint_and_value.sql"),
+    },
+    migrate::Step { version: 3, name: "positions", sql: include_str!("../../migrations/sqlite/0003_positions.sql") },
+];
 
 impl Database for Sqlite {}
 
@@ -53,18 +88,18 @@ impl Operations for Sqlite {
     const CLOSES_LEASED: bool = false;
     const ENDS_IN_AN_EMPTY_TRANSACTION: bool = false;
 
-    fn default_statements() -> &'static Statements {
-        static DEFAULT: LazyLock<Statements> = LazyLock::new(|| Sqlite::statements(&TableName::default()));
+    fn default_settings() -> &'static Settings {
+        static DEFAULT: LazyLock<Settings> = LazyLock::new(Settings::of::<Sqlite>);
         &DEFAULT
     }
 
     fn statements(table: &TableName) -> Statements {
-        Statements::new(table, '"', CLAIM, FIND, FORGET)
+        TEXTS.over(table)
     }
 
     async fn begin<'c>(
         connection: &'c mut SqliteConnection,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
         _reclaimable: bool,
     ) -> Result<Begun<'c, Sqlite>, sqlx::Error> {
         if connection.is_in_transaction() {
@@ -73,7 +108,7 @@ impl Operations for Sqlite {
         }
         let watch = Watch::set(connection).await?;
         match connection.begin_with(BEGIN).await {
-            Ok(transaction) => watch.claim(transaction, claim).await,
+            Ok(transaction) => watch.admit(transaction, admission).await,
             // Somebody has begun a transaction that sqlx does not count.
             Err(error) if is_plain_error(&error) => Err(sqlx::Error::BeginFailed),
             Err(error) => Err(error),
@@ -82,7 +117,7 @@ impl Operations for Sqlite {
 
     async fn join<'c>(
         connection: &'c mut SqliteConnection,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
     ) -> Result<Begun<'c, Sqlite>, sqlx::Error> {
         // In a live transaction BEGIN fails. Where it succeeds, the one that sqlx counts was rolled back by SQLite.
         if connection.execute("BEGIN").await.is_ok() {
@@ -93,28 +128,58 @@ impl Operations for Sqlite {
         // sqlx's worker undoes a begin whose future is gone, and the dropped transaction value then queues a second
         // rollback, which hits the caller's transaction. Waiting for the worker, which needs no runtime, avoids both.
         let transaction = Nested::begin(connection, |begin| drop(pollster::block_on(begin))).await?;
-        watch.claim(transaction, claim).await
+        watch.admit(transaction, admission).await
     }
 
-    async fn claim(connection: &mut SqliteConnection, claim: NewClaim<'_>) -> Result<bool, sqlx::Error> {
-        let NewClaim { statements, identity, retention } = claim;
-        let claimed = sqlx::query(statements.claim.clone())
-            .bind(&*identity.consumer)
-            .bind(&*identity.sender)
-            .bind(&*identity.key)
-            .bind(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2)) // at most a hundred years
-            .execute(connection)
-            .await?;
-        Ok(claimed.rows_affected() > 0)
+    async fn admit(connection: &mut SqliteConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
+        // How long SQLite waits for its one writer is the connection's `busy_timeout`.
+        let Admission { statements, claim, occurred, position, wait: _ } = admission;
+        if let Some(NewClaim { identity, retention, fingerprint }) = claim {
+            let insert = sqlx::query(statements.claim.clone())
+                .bind(&*identity.consumer)
+                .bind(&*identity.sender)
+                .bind(&*identity.key)
+                .bind(fingerprint.map(<[u8; 32]>::as_slice))
+                .bind(millis(retention))
+                .bind(occurred.map(|Occurred { expires, .. }| expires / 1000));
+            if insert.execute(&mut *connection).await?.rows_affected() == 0 {
+                return Ok(Verdict::Duplicate);
+            }
+        }
+        if let Some(Occurred { at, expires }) = occurred {
+            let look = sqlx::query_as::<_, (Option<bool>, Option<bool>)>(LOOK).bind(expires / 1000).bind(at / 1000);
+            match look.fetch_one(&mut *connection).await? {
+                (Some(false), Some(false)) => {}
+                (Some(false), _) => return Ok(Verdict::Ahead),
+                _ => return Ok(Verdict::Expired),
+            }
+        }
+        if let Some(Position { consumer, sender, entity, number }) = position {
+            let advance =
+                sqlx::query(statements.advance.clone()).bind(consumer).bind(&**sender).bind(&**entity).bind(number);
+            if advance.execute(&mut *connection).await?.rows_affected() == 0 {
+                return Ok(Verdict::Stale);
+            }
+        }
+        Ok(Verdict::New)
     }
 
     async fn commit(
         mut transaction: SqliteTransaction<'_>,
         watch: Watch,
-        _claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
+        value: Option<&StoredValue>,
     ) -> Result<(), Failed> {
         if watch.is_lost() {
             return Err(watch.give_up(transaction).await);
+        }
+        if let (Some(NewClaim { identity, .. }), Some(StoredValue(value))) = (admission.claim, value) {
+            let store = sqlx::query(admission.statements.store.clone())
+                .bind(&*identity.consumer)
+                .bind(&*identity.sender)
+                .bind(&*identity.key)
+                .bind(value);
+            store.execute(&mut *transaction).await.map_err(Failed::AtEnd)?;
         }
         if watch.depth > 1 {
             // Releasing the savepoint of a nested transaction that the body has forgotten would pass for releasing ours.
@@ -130,7 +195,7 @@ impl Operations for Sqlite {
     async fn rollback(
         transaction: SqliteTransaction<'_>,
         watch: Watch,
-        _claim: Option<NewClaim<'_>>,
+        _admission: Admission<'_>,
     ) -> Result<(), Failed> {
         if watch.is_lost() {
             return Err(watch.give_up(transaction).await);
@@ -175,22 +240,11 @@ impl Operations for Sqlite {
         Ok(transaction.commit().await?)
     }
 
-    async fn find(
-        pool: &Pool<Sqlite>,
-        statements: &Statements,
-        [consumer, sender, key]: [&str; 3],
-    ) -> Result<Option<i64>, sqlx::Error> {
-        sqlx::query_scalar(statements.find.clone()).bind(consumer).bind(sender).bind(key).fetch_optional(pool).await
-    }
+    lookups!(Sqlite);
+}
 
-    async fn forget(
-        pool: &Pool<Sqlite>,
-        statements: &Statements,
-        [consumer, sender, key]: [&str; 3],
-    ) -> Result<bool, sqlx::Error> {
-        let forget = sqlx::query(statements.forget.clone()).bind(consumer).bind(sender).bind(key);
-        Ok(forget.execute(pool).await?.rows_affected() > 0)
-    }
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 2) // at most a hundred years
 }
 
 // Result codes: https://sqlite.org/rescode.html
@@ -311,19 +365,18 @@ impl Watch {
         Ok(Self { hooks, rollbacks: 0, depth: 0 })
     }
 
-    /// Claims the message in the transaction that has begun; from here on its loss is seen.
-    async fn claim<'c>(
+    /// Admits the message in the transaction that has begun; from here on its loss is seen.
+    async fn admit<'c>(
         mut self,
         mut transaction: SqliteTransaction<'c>,
-        claim: Option<NewClaim<'_>>,
+        admission: Admission<'_>,
     ) -> Result<Begun<'c, Sqlite>, sqlx::Error> {
         self.rollbacks = self.hooks.rollbacks.load(Ordering::Acquire);
         self.depth = SqliteTransactionManager::get_transaction_depth(&transaction);
         self.hooks.joined.fetch_add(usize::from(self.depth > 1), Ordering::AcqRel);
-        Ok(match claim {
-            // Dropping the transaction queues its rollback.
-            Some(claim) if !Sqlite::claim(&mut transaction, claim).await? => None,
-            _ => Some((transaction, self)),
+        Ok(match Sqlite::admit(&mut transaction, admission).await? {
+            Verdict::New => Ok((transaction, self)),
+            refused => Err(refused), // dropping the transaction queues its rollback
         })
     }
 

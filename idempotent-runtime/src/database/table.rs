@@ -18,6 +18,8 @@ impl TableName {
     pub(crate) const DEFAULT: &str = "processed_messages";
     /// What is appended to make the name of the table that records the migrations.
     const MIGRATIONS: &str = "_migrations";
+    /// What is appended to make the name of the table of positions.
+    const POSITIONS: &str = "_positions";
     /// PostgreSQL's limit for an identifier is 63 bytes, MySQL's 64 characters.
     const MAX_IDENTIFIER: usize = 63;
 
@@ -50,6 +52,11 @@ impl TableName {
         self.quoted_with(quote, Self::MIGRATIONS)
     }
 
+    /// The table beside it that holds how far each entity has come.
+    pub(crate) fn positions_quoted(&self, quote: char) -> String {
+        self.quoted_with(quote, Self::POSITIONS)
+    }
+
     fn quoted_with(&self, quote: char, suffix: &str) -> String {
         let name = &self.name;
         match &self.schema {
@@ -74,23 +81,60 @@ impl fmt::Display for TableName {
     }
 }
 
-/// The statements over one claim table. Cloning one is cheap, and its text is the key of sqlx's statement cache.
+/// The statements over one claim table and its positions. Cloning one is cheap, and its text is the key of sqlx's
+/// statement cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Statements {
     pub(crate) table: TableName,
+    /// Inserts a claim.
     pub(crate) claim: SqlStr,
+    /// Reads what a claim holds.
+    pub(crate) recall: SqlStr,
+    /// Stores a value with a claim.
+    pub(crate) store: SqlStr,
+    /// Moves an entity forward.
+    pub(crate) advance: SqlStr,
+    /// Reads how far an entity is.
+    pub(crate) position: SqlStr,
+    /// Reads when a claim expires.
     pub(crate) find: SqlStr,
+    /// Deletes a claim.
     pub(crate) forget: SqlStr,
 }
 
-impl Statements {
-    /// Puts the table's name where the templates say `{table}`.
-    pub(crate) fn new(table: &TableName, quote: char, claim: &str, find: &str, forget: &str) -> Self {
-        let quoted = table.quoted(quote);
+/// The texts of [`Statements`], with `{table}` and `{positions}` where the tables' names go.
+pub(crate) struct Texts {
+    pub(crate) quote: char,
+    pub(crate) claim: &'static str,
+    pub(crate) recall: &'static str,
+    pub(crate) store: &'static str,
+    pub(crate) advance: &'static str,
+    pub(crate) position: &'static str,
+    pub(crate) find: &'static str,
+    pub(crate) forget: &'static str,
+}
+
+impl Texts {
+    pub(crate) fn over(&self, table: &TableName) -> Statements {
+        let fill = |text: &str| self.fill(text, table);
+        Statements {
+            table: table.clone(),
+            claim: fill(self.claim),
+            recall: fill(self.recall),
+            store: fill(self.store),
+            advance: fill(self.advance),
+            position: fill(self.position),
+            find: fill(self.find),
+            forget: fill(self.forget),
+        }
+    }
+
+    fn fill(&self, text: &str, table: &TableName) -> SqlStr {
+        let filled = text
+            .replace("{table}", &table.quoted(self.quote))
+            .replace("{positions}", &table.positions_quoted(self.quote));
         // Safe: a `TableName` holds nothing but plain identifiers.
-        let fill =
-            |template: &str| AssertSqlSafe(Arc::<str>::from(template.replace("{table}", &quoted))).into_sql_str();
-        Self { table: table.clone(), claim: fill(claim), find: fill(find), forget: fill(forget) }
+        AssertSqlSafe(Arc::<str>::from(filled)).into_sql_str()
     }
 }
 

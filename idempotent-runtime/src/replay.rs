@@ -1,0 +1,168 @@
+//! Values that are kept with the claim, so that a duplicate gets the first answer again.
+
+use std::fmt;
+
+use crate::Error;
+
+/// What a handler with `replay` returns: stored as JSON with its claim, and read again for a duplicate.
+///
+/// Implemented for every type that is `serde::Serialize` and `serde::de::DeserializeOwned`, with the feature `replay`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be stored and replayed",
+    label = "the value that a handler with `replay` returns",
+    note = "derive `serde::Serialize` and `serde::Deserialize` for it, without borrowed fields, and enable the feature `replay` of `idempotent-runtime`",
+    note = "or remove `replay`: a duplicate then gives `Outcome::Duplicate` without a value"
+)]
+pub trait ReplayValue: Sized {
+    #[doc(hidden)]
+    fn to_stored(&self, limit: usize) -> Result<String, ReplayError>;
+
+    #[doc(hidden)]
+    fn from_stored(stored: &str) -> Result<Self, ReplayError>;
+}
+
+#[cfg(feature = "replay")]
+#[diagnostic::do_not_recommend]
+impl<T: serde::Serialize + serde::de::DeserializeOwned> ReplayValue for T {
+    fn to_stored(&self, limit: usize) -> Result<String, ReplayError> {
+        let mut stored = Limited { json: Vec::new(), bytes: 0, limit };
+        let written = serde_json::to_writer(&mut stored, self);
+        if stored.bytes > limit {
+            return Err(ReplayError::TooLarge { bytes: stored.bytes, limit });
+        }
+        written.map_err(|_| ReplayError::NotSerializable)?;
+        String::from_utf8(stored.json).map_err(|_| ReplayError::NotSerializable)
+    }
+
+    fn from_stored(stored: &str) -> Result<Self, ReplayError> {
+        // serde's text may repeat what it has read, which is nobody's business but the caller's.
+        serde_json::from_str(stored)
+            .map_err(|error| ReplayError::Unreadable { line: error.line(), column: error.column() })
+    }
+}
+
+/// Counts all that is written, and keeps no more of it than may be stored.
+#[cfg(feature = "replay")]
+struct Limited {
+    json: Vec<u8>,
+    bytes: usize,
+    limit: usize,
+}
+
+#[cfg(feature = "replay")]
+impl std::io::Write for Limited {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.bytes += text.len();
+        if self.bytes <= self.limit {
+            self.json.extend_from_slice(text);
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How a handler's values are stored and read.
+#[derive(Debug)]
+pub struct Replay<T> {
+    pub(crate) to_stored: fn(&T, usize) -> Result<String, ReplayError>,
+    pub(crate) from_stored: fn(&str) -> Result<T, ReplayError>,
+}
+
+impl<T: ReplayValue> Replay<T> {
+    /// As JSON.
+    #[must_use]
+    pub fn json() -> Self {
+        Self { to_stored: T::to_stored, from_stored: T::from_stored }
+    }
+}
+
+impl<T> Clone for Replay<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Replay<T> {}
+
+/// Why a value could not be stored, or not be read again. Holds nothing of the value itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The value is too large as JSON. The transaction was rolled back: neither claim nor effect was kept.
+    #[error(
+        "the value to be replayed is {bytes} bytes of JSON, and at most {limit} are stored; return less, or raise \
+         `ClaimStore::builder(pool).max_stored_value(bytes)`"
+    )]
+    #[non_exhaustive]
+    TooLarge {
+        /// The length of the value as JSON.
+        bytes: usize,
+        /// The longest that is stored.
+        limit: usize,
+    },
+
+    /// The value has no JSON form, such as a map whose keys are not text. The transaction was rolled back.
+    #[error("the value to be replayed has no JSON form: a map's keys must be text, and its `Serialize` must not fail")]
+    NotSerializable,
+
+    /// What an earlier version stored cannot be read as the handler's value. The work was done then, and is not done again.
+    #[error(
+        "the stored value cannot be read as what the handler returns now (JSON line {line}, column {column}): keep reading what earlier \
+         versions stored (`#[serde(default)]`, `#[serde(alias)]`), or `forget` the claim if the work may run again"
+    )]
+    #[non_exhaustive]
+    Unreadable {
+        /// Where reading failed.
+        line: usize,
+        /// Where reading failed, in bytes.
+        column: usize,
+    },
+}
+
+impl From<ReplayError> for Error {
+    fn from(error: ReplayError) -> Self {
+        Self::Replay(error)
+    }
+}
+
+/// The first answer, as it was stored. What it holds is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredValue(pub(crate) String);
+
+impl fmt::Debug for StoredValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoredValue({} bytes)", self.0.len())
+    }
+}
+
+#[cfg(all(test, feature = "replay"))]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn a_value_comes_back_as_it_was() {
+        let value = vec![Some("ä\0\u{1F600}".to_owned()), None];
+        let stored = value.to_stored(100).unwrap();
+        assert_eq!(Vec::<Option<String>>::from_stored(&stored), Ok(value));
+    }
+
+    #[test]
+    fn the_limit_is_exact_and_names_the_length() {
+        assert!("12345678".to_owned().to_stored(10).is_ok());
+        let too_large = "123456789".to_owned().to_stored(10);
+        assert_eq!(too_large, Err(ReplayError::TooLarge { bytes: 11, limit: 10 }));
+    }
+
+    #[test]
+    fn errors_hold_nothing_of_the_value() {
+        let keys_are_lists = HashMap::from([(vec!["secret".to_owned()], 1)]);
+        assert_eq!(keys_are_lists.to_stored(100), Err(ReplayError::NotSerializable));
+        let unreadable = u64::from_stored("\"secret\"").unwrap_err();
+        assert!(!format!("{unreadable} {unreadable:?} {:?}", StoredValue("secret".into())).contains("secret"));
+    }
+}

@@ -59,6 +59,11 @@ impl World {
     }
 }
 
+/// How often: `ordinary` in the ordinary run, `long` with `IDEMPOTENT_TEST_LONG=1`.
+pub(crate) fn rounds(ordinary: usize, long: usize) -> usize {
+    if std::env::var_os("IDEMPOTENT_TEST_LONG").is_some() { long } else { ordinary }
+}
+
 pub(crate) async fn connect(fresh: &Fresh, connections: u32) -> Pool<Db> {
     PoolOptions::new().max_connections(connections).connect(&crate::url(fresh)).await.expect("the test database")
 }

@@ -2,6 +2,7 @@
 
 mod borrowed;
 mod concurrent;
+mod dated;
 mod dropped;
 mod handlers;
 mod harness;
@@ -10,7 +11,9 @@ mod migrated;
 mod once;
 #[path = "mariadb_only.rs"]
 mod only;
+mod ordered;
 mod processes;
+mod replayed;
 mod verified;
 mod wire;
 
@@ -32,6 +35,10 @@ const LOSES_ITS_PLACE_WHEN_DROPPED: bool = true;
 const BEGIN_TO_WRITE: &str = "BEGIN";
 /// What lets a reader and a writer work at the same time.
 const READERS_BESIDE_WRITERS: Option<&str> = None;
+/// Deletes every claim that may go, without a margin.
+const PURGE_EXPIRED: &str = "DELETE FROM processed_messages WHERE expires_at < UTC_TIMESTAMP(6)";
+/// The type to cast a sum to.
+const INTEGER: &str = "SIGNED";
 const ISOLATION_LEVELS: &[&str] = &["read uncommitted", "read committed", "repeatable read", "serializable"];
 const SLEEP: &str = "SELECT SLEEP(0.2)";
 
@@ -46,6 +53,11 @@ struct RoundTrips {
     joined: usize,
     joined_duplicate: usize,
     by_hand: usize,
+}
+
+/// Whether a statement of the test's own was in another's way.
+fn is_busy<T>(result: &sqlx::Result<T>) -> bool {
+    matches!(result, Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("40001"))
 }
 
 async fn fresh() -> Fresh {

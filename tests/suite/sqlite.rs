@@ -2,6 +2,7 @@
 
 mod borrowed;
 mod concurrent;
+mod dated;
 mod dropped;
 mod handlers;
 mod harness;
@@ -10,7 +11,9 @@ mod migrated;
 mod once;
 #[path = "sqlite_only.rs"]
 mod only;
+mod ordered;
 mod processes;
+mod replayed;
 mod verified;
 
 use sqlx::Pool;
@@ -33,7 +36,16 @@ const LOSES_ITS_PLACE_WHEN_DROPPED: bool = false;
 const BEGIN_TO_WRITE: &str = "BEGIN IMMEDIATE";
 /// What lets a reader and a writer work at the same time.
 const READERS_BESIDE_WRITERS: Option<&str> = Some("PRAGMA journal_mode = WAL");
+/// Deletes every claim that may go, without a margin.
+const PURGE_EXPIRED: &str = "DELETE FROM processed_messages WHERE expires_at < unixepoch('subsec') * 1000";
+/// The type to cast a sum to.
+const INTEGER: &str = "INTEGER";
 const ISOLATION_LEVELS: &[&str] = &["serializable"];
+
+/// Whether a statement of the test's own was in another's way.
+fn is_busy<T>(result: &sqlx::Result<T>) -> bool {
+    matches!(result, Err(sqlx::Error::Database(error)) if matches!(error.code().as_deref(), Some("5" | "517")))
+}
 
 async fn fresh() -> Fresh {
     servers::Kind::Sqlite.fresh_database().await

@@ -35,6 +35,8 @@ mod types;
 
 #[cfg(test)]
 mod fuzz_tests;
+#[cfg(test)]
+mod snapshot_tests;
 
 use proc_macro::TokenStream;
 

@@ -1,0 +1,64 @@
+#[cfg_attr(doc, doc = " # Idempotency …")]
+async fn charge(
+    provider: &Provider,
+    tx: impl __private::Into<::idempotent_runtime::Source<'_, __private::Postgres>>,
+    Delivery { event, .. }: &Delivery,
+) -> anyhow::Result<::idempotent_runtime::Outcome<Receipt>> {
+    let handler = {
+        static HANDLER: ::idempotent_runtime::Handler = __private::handler(__private::Spec {
+            consumer: "billing.charge",
+            consumer_chosen: true,
+            key: __private::Template::new("{event.id}", &["", ""]),
+            sender: __private::Template::new("{event.source}", &["", ""]),
+            retention_secs: 604800,
+            horizon_secs: __private::None,
+            missing: __private::Missing::Reject,
+            function: __private::concat!(__private::module_path!(), "::", "charge"),
+            file: __private::file!(),
+            line: __private::line!(),
+        });
+        __private::inventory::submit! {
+            __private::Registered(& HANDLER)
+        }
+        &HANDLER
+    };
+    let source = __private::Into::into(tx);
+    let mut session = handler
+        .open(
+            source,
+            __private::Writer::key(handler).part("event.id", &event.id).finish(),
+            __private::Writer::sender(handler)
+                .part("event.source", &event.source)
+                .finish(),
+        );
+    let mut run = loop {
+        let settled = match session.begin().await {
+            __private::Ok(run) => break run,
+            __private::Err(settled) => settled,
+        };
+        if let __private::Some(outcome) = settled.into_outcome() {
+            return session.close(outcome).await;
+        }
+    };
+    let (transaction, claim) = run.parts();
+    let result = async move {
+        if let __private::Some(early) = __private::None::<anyhow::Result<Receipt>> {
+            return early;
+        }
+        let provider = provider;
+        let tx: &mut PgTransaction<'_> = transaction;
+        let event = event;
+        let _ = &event;
+        let claim: &Claim = claim;
+        {
+            let receipt = provider
+                .charge(event.cents, claim.idempotency_key("charge"))
+                .await?;
+            receipt.save(tx).await?;
+            Ok(receipt)
+        }
+    }
+        .await;
+    let outcome = run.finish(result).await;
+    return session.close(outcome).await;
+}

@@ -1,0 +1,61 @@
+/// Adds the credit to the account and returns the new balance in cents.
+/// # Idempotency …
+pub async fn grant_credit<
+    'via,
+    Via: __private::Into<::idempotent_runtime::Source<'via, __private::Postgres>>,
+>(tx: Via, event: &CreditGranted) -> sqlx::Result<::idempotent_runtime::Outcome<i64>> {
+    let handler = {
+        static HANDLER: ::idempotent_runtime::Handler = __private::handler(__private::Spec {
+            consumer: "shop.grant_credit",
+            consumer_chosen: false,
+            key: __private::Template::new("{event.id}", &["", ""]),
+            sender: __private::Template::new("", &[""]),
+            retention_secs: 604800,
+            horizon_secs: __private::None,
+            missing: __private::Missing::Reject,
+            function: __private::concat!(
+                __private::module_path!(), "::", "grant_credit"
+            ),
+            file: __private::file!(),
+            line: __private::line!(),
+        });
+        __private::inventory::submit! {
+            __private::Registered(& HANDLER)
+        }
+        &HANDLER
+    };
+    let source = __private::Into::into(tx);
+    let mut session = handler
+        .open(
+            source,
+            __private::Writer::key(handler).part("event.id", &event.id).finish(),
+            __private::Writer::sender(handler).finish(),
+        );
+    let mut run = loop {
+        let settled = match session.begin().await {
+            __private::Ok(run) => break run,
+            __private::Err(settled) => settled,
+        };
+        if let __private::Some(outcome) = settled.into_outcome() {
+            return session.close(outcome).await;
+        }
+    };
+    let transaction = run.transaction();
+    let result = async move {
+        if let __private::Some(early) = __private::None::<sqlx::Result<i64>> {
+            return early;
+        }
+        let tx: &mut PgTransaction<'_> = transaction;
+        let event = event;
+        let _ = &event;
+        '_body: {
+            sqlx::query_scalar("UPDATE account SET cents = cents + $1 RETURNING cents")
+                .bind(event.cents)
+                .fetch_one(&mut **tx)
+                .await
+        }
+    }
+        .await;
+    let outcome = run.finish(result).await;
+    return session.close(outcome).await;
+}

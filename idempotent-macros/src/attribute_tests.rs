@@ -47,8 +47,8 @@ fn a_handler_is_rewritten_and_registered() {
     let [Item::Fn(function)] = items.as_slice() else { panic!("one function") };
     assert_eq!(
         display(&function.sig),
-        "async fn grant(tx: impl ::idempotent_runtime::__private::Into<::idempotent_runtime::Source<'_, \
-         ::idempotent_runtime::__private::Postgres>>, event: &Event) -> \
+        "async fn grant(tx: impl ::idempotent_runtime::IntoSource<'_, ::idempotent_runtime::__private::Postgres>, \
+         event: &Event) -> \
          sqlx::Result<::idempotent_runtime::Outcome<i64>>"
     );
     let body = squeezed(&function.block);
@@ -120,7 +120,7 @@ fn all_errors_are_reported_and_the_function_stays() {
         assert!(messages.iter().any(|message| message.contains(expected)), "{expected}: {messages:#?}");
     }
     assert_eq!(messages.len(), 8, "{messages:#?}");
-    assert!(display(&function.sig).contains("tx: impl ::idempotent_runtime::__private::Into"));
+    assert!(display(&function.sig).contains("tx: impl ::idempotent_runtime::IntoSource"));
 }
 
 #[test]

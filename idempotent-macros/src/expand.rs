@@ -24,8 +24,8 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     let sources = signature.with_role(Role::Transaction).flat_map(|parameter| {
         let cfgs = &parameter.cfgs;
         parameter.bindings.iter().map(move |binding| {
-            let outer = &binding.outer;
-            quote_spanned!(span=> #(#cfgs)* let source = #private::Into::into(#outer);)
+            let source = types::source(&parameter.ty, &binding.outer, runtime);
+            quote_spanned!(span=> #(#cfgs)* let source = #source;)
         })
     });
     let key = writer(&settings.key, "key", settings.missing, private);

@@ -63,7 +63,7 @@ use proc_macro::TokenStream;
 ///
 /// | written | becomes |
 /// |---|---|
-/// | `tx: &mut PgTransaction<'_>` | `tx: impl Into<Source<'_, Postgres>>`: callers pass `&pool`, a claim store, or their own transaction. A `pub` function without type parameters gets one in the place of `impl` |
+/// | `tx: &mut PgTransaction<'_>` | `tx: impl IntoSource<'_, Postgres>`, which is every `Into<Source<'_, Postgres>>`: callers pass `&pool`, a claim store, or their own transaction. A `pub` function without type parameters gets one in the place of `impl` |
 /// | `claim: &Claim`, if it is there | nothing: the library passes it |
 /// | `-> Result<T, E>` | `-> Result<Outcome<T>, E>`, with `E: From<idempotent_runtime::Error>` |
 ///

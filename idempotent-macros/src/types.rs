@@ -89,27 +89,41 @@ pub(crate) fn transaction_of_pool(ty: &Type) -> Option<&'static str> {
     POOLS.iter().find(|(name, _)| segment.ident == *name).map(|(_, transaction)| *transaction)
 }
 
-/// The database of a transaction parameter of type `&mut referent`.
-pub(crate) fn database(ty: &Type, runtime: &Runtime) -> TokenStream {
+/// The trait that a source of the transaction `&mut referent` implements.
+pub(crate) fn source_bound(ty: &Type, lifetime: &Lifetime, runtime: &Runtime) -> TokenStream {
+    let Runtime { path, private, .. } = runtime.located_at(anchor(ty));
+    let span = Span::mixed_site().located_at(anchor(ty));
+    database(ty, &private).map_or_else(
+        || {
+            let referent = with_lifetimes(passing(ty).1, "'static");
+            quote_spanned!(span=> #private::SourceOf<#lifetime, #referent>)
+        },
+        |database| quote_spanned!(span=> #path::IntoSource<#lifetime, #database>),
+    )
+}
+
+/// The source that an argument with this bound becomes.
+pub(crate) fn source(ty: &Type, argument: &Ident, runtime: &Runtime) -> TokenStream {
     let Runtime { private, .. } = runtime.located_at(anchor(ty));
-    let referent = passing(ty).1;
-    let known = last_segment(referent).and_then(|segment| {
-        let (_, database) = TRANSACTIONS.iter().find(|(name, _)| segment.ident == *name)?;
-        match (database, type_arguments(segment).as_slice()) {
-            (Some(database), []) => {
-                let database = Ident::new(database, Span::mixed_site().located_at(segment.ident.span()));
-                Some(quote!(#private::#database))
-            }
-            (None, [argument]) => Some(argument.to_token_stream()),
-            _ => None,
+    let span = Span::mixed_site().located_at(anchor(ty));
+    match database(ty, &private) {
+        Some(_) => quote_spanned!(Span::mixed_site()=> #private::Into::into(#argument)),
+        None => quote_spanned!(span=> #private::SourceOf::source(#argument)),
+    }
+}
+
+/// The database of a transaction of type `&mut referent`, `None` for an alias, which knows it itself.
+fn database(ty: &Type, private: &TokenStream) -> Option<TokenStream> {
+    let segment = last_segment(passing(ty).1)?;
+    let (_, database) = TRANSACTIONS.iter().find(|(name, _)| segment.ident == *name)?;
+    match (database, type_arguments(segment).as_slice()) {
+        (Some(database), []) => {
+            let database = Ident::new(database, Span::mixed_site().located_at(segment.ident.span()));
+            Some(quote!(#private::#database))
         }
-    });
-    known.unwrap_or_else(|| {
-        // An alias. The type itself knows the database, under any lifetime.
-        let referent = with_lifetimes(referent, "'static");
-        let span = Span::mixed_site().located_at(anchor(ty));
-        quote_spanned!(span=> <&'static mut #referent as #private::TransactionParam>::Database)
-    })
+        (None, [argument]) => Some(argument.to_token_stream()),
+        _ => None,
+    }
 }
 
 fn type_arguments(segment: &PathSegment) -> Vec<&Type> {

@@ -76,5 +76,5 @@ pub use key::{Key, PartWriter};
 pub use key_part::{KeyPart, OptionalKeyPart};
 pub use migrate::migrate;
 pub use outcome::{Duplicate, Outcome};
-pub use source::Source;
+pub use source::{IntoSource, Source};
 pub use store::{ClaimStore, ClaimStoreBuilder, commit};

@@ -15,34 +15,59 @@ pub use sqlx::Sqlite;
 pub use crate::catalog::{Missing, Registered, Spec, handler};
 pub use crate::key::{Template, Writer};
 
-/// The type of a handler's transaction parameter, so that an alias leads to its database.
+/// What a handler's transaction parameter refers to, so that an alias leads to its database.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no transaction that `#[idempotent]` can hand to a handler",
-    label = "expected `&mut PgTransaction<'_>`, `&mut MySqlTransaction<'_>` or `&mut SqliteTransaction<'_>`",
-    note = "an alias of one of these works with `#[tx]`; `idempotent-runtime` needs the feature of the database: `postgres`, `mysql` or `sqlite`"
+    label = "expected `PgTransaction<'_>`, `MySqlTransaction<'_>` or `SqliteTransaction<'_>` of sqlx, or an alias of one",
+    note = "`idempotent-runtime` needs the feature of the database: `postgres`, `mysql` or `sqlite`"
 )]
 pub trait TransactionParam {
     /// The database.
     type Database: crate::Database;
 }
 
-impl<DB: crate::Database> TransactionParam for &mut sqlx::Transaction<'_, DB> {
+#[diagnostic::do_not_recommend]
+impl<DB: crate::Database> TransactionParam for sqlx::Transaction<'_, DB> {
     type Database = DB;
 }
 
 #[cfg(feature = "postgres")]
-impl TransactionParam for &mut sqlx::PgConnection {
+#[diagnostic::do_not_recommend]
+impl TransactionParam for sqlx::PgConnection {
     type Database = sqlx::Postgres;
 }
 
 #[cfg(feature = "mysql")]
-impl TransactionParam for &mut sqlx::MySqlConnection {
+#[diagnostic::do_not_recommend]
+impl TransactionParam for sqlx::MySqlConnection {
     type Database = sqlx::MySql;
 }
 
 #[cfg(feature = "sqlite")]
-impl TransactionParam for &mut sqlx::SqliteConnection {
+#[diagnostic::do_not_recommend]
+impl TransactionParam for sqlx::SqliteConnection {
     type Database = sqlx::Sqlite;
+}
+
+/// [`IntoSource`](crate::IntoSource) for a parameter whose type is an alias. That it is no transaction is said where the
+/// source is made, and not again for each mention of the parameter in the signature.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed for the transaction of an `#[idempotent]` handler",
+    label = "pass `&pool` or `&store`, `&mut *tx` to join a transaction, or `&mut connection`, all of the database of `{P}`",
+    note = "a pool in an `Arc` is passed as `&*pool`"
+)]
+pub trait SourceOf<'c, P: ?Sized> {
+    /// The source itself.
+    fn source(self) -> crate::Source<'c, P::Database>
+    where
+        P: TransactionParam;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'c, P: TransactionParam, S: Into<crate::Source<'c, P::Database>>> SourceOf<'c, P> for S {
+    fn source(self) -> crate::Source<'c, P::Database> {
+        self.into()
+    }
 }
 
 /// The type that a handler returns, so that an alias leads to its `Ok` and `Err`.

@@ -1,7 +1,7 @@
 #[cfg_attr(doc, doc = " # Idempotency …")]
 async fn charge(
     provider: &Provider,
-    tx: impl __private::Into<::idempotent_runtime::Source<'_, __private::Postgres>>,
+    tx: impl ::idempotent_runtime::IntoSource<'_, __private::Postgres>,
     Delivery { event, .. }: &Delivery,
 ) -> anyhow::Result<::idempotent_runtime::Outcome<Receipt>> {
     let handler = {

@@ -2,7 +2,7 @@
 /// # Idempotency …
 pub async fn grant_credit<
     'via,
-    Via: __private::Into<::idempotent_runtime::Source<'via, __private::Postgres>>,
+    Via: ::idempotent_runtime::IntoSource<'via, __private::Postgres>,
 >(tx: Via, event: &CreditGranted) -> sqlx::Result<::idempotent_runtime::Outcome<i64>> {
     let handler = {
         static HANDLER: ::idempotent_runtime::Handler = __private::handler(__private::Spec {

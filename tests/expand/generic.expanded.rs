@@ -1,6 +1,6 @@
 #[cfg_attr(doc, doc = " # Idempotency …")]
 async fn project<'m, DB, M>(
-    tx: impl __private::Into<::idempotent_runtime::Source<'_, DB>>,
+    tx: impl ::idempotent_runtime::IntoSource<'_, DB>,
     message: &'m M,
 ) -> sqlx::Result<::idempotent_runtime::Outcome<&'m str>>
 where

@@ -1,12 +1,7 @@
 /// Counts a visit.
 /// # Idempotency …
 async fn count(
-    tx: impl __private::Into<
-        ::idempotent_runtime::Source<
-            '_,
-            <&'static mut Tx<'static> as __private::TransactionParam>::Database,
-        >,
-    >,
+    tx: impl __private::SourceOf<'_, Tx<'static>>,
     visitor: Option<&str>,
     page: u64,
 ) -> __private::Result<
@@ -31,7 +26,7 @@ async fn count(
         }
         &HANDLER
     };
-    let source = __private::Into::into(tx);
+    let source = __private::SourceOf::source(tx);
     let mut session = handler
         .open(
             source,

@@ -1,7 +1,7 @@
 #[cfg_attr(doc, doc = " # Idempotency …")]
 async fn ship(
     &self,
-    tx: impl __private::Into<::idempotent_runtime::Source<'_, __private::MySql>>,
+    tx: impl ::idempotent_runtime::IntoSource<'_, __private::MySql>,
     order: Order,
 ) -> Result<::idempotent_runtime::Outcome<()>, ShippingError> {
     let handler = {

@@ -52,6 +52,10 @@ fn no_function(item: &TokenStream, error: syn::Error, errors: &mut Errors) {
             errors
                 .on(&keyword, format_args!("`#[idempotent]` belongs on a function, and this is `{keyword}`: {place}"));
         }
+        None if is_closure(item) => {
+            errors
+                .at(error.span(), "`#[idempotent]` belongs on a function, and this is a closure: write an `async fn`");
+        }
         None => errors.at(error.span(), format_args!("`#[idempotent]` belongs on a function: {place}")),
     }
 }
@@ -59,6 +63,10 @@ fn no_function(item: &TokenStream, error: syn::Error, errors: &mut Errors) {
 /// `const fn` and `extern "C" fn` start like other items.
 fn is_function(item: &TokenStream) -> bool {
     item.clone().into_iter().any(|token| matches!(token, TokenTree::Ident(ident) if ident == "fn"))
+}
+
+fn is_closure(item: &TokenStream) -> bool {
+    item.clone().into_iter().any(|token| matches!(token, TokenTree::Punct(bar) if bar.as_char() == '|'))
 }
 
 #[cfg(test)]

@@ -115,11 +115,12 @@ fn all_errors_are_reported_and_the_function_stays() {
         "by value",
         "can fail",
         "format spec",
+        "no parameter `nothing`",
         "unknown unit",
     ] {
         assert!(messages.iter().any(|message| message.contains(expected)), "{expected}: {messages:#?}");
     }
-    assert_eq!(messages.len(), 8, "{messages:#?}");
+    assert_eq!(messages.len(), 9, "{messages:#?}");
     assert!(display(&function.sig).contains("tx: impl ::idempotent_runtime::IntoSource"));
 }
 

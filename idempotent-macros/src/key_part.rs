@@ -83,8 +83,8 @@ fn read_newtype<'a>(ident: &Ident, fields: &'a Fields, errors: &mut Errors) -> O
             errors.on(
                 ident,
                 format_args!(
-                    "`{ident}` has {} fields, and a part of a key is one value: name the fields in the template, as in \
-                     `{}`",
+                    "`{ident}` has {} fields, and a part of a key is one value: remove this derive, and name the fields in \
+                     the template, as in `{}`",
                     fields.len(),
                     parts.join(":"),
                 ),
@@ -96,7 +96,12 @@ fn read_newtype<'a>(ident: &Ident, fields: &'a Fields, errors: &mut Errors) -> O
 
 fn read_texts<'a>(ident: &Ident, data: &'a DataEnum, errors: &mut Errors) -> Vec<(&'a Variant, LitStr)> {
     if data.variants.is_empty() {
-        errors.on(ident, format_args!("`{ident}` has no variant to write into a key: give it one"));
+        errors.on(
+            ident,
+            format_args!(
+                "`{ident}` has no variant to write into a key: give it one, as in `#[key_part(\"created\")] Created`"
+            ),
+        );
     }
     let mut texts: Vec<(&Variant, LitStr)> = Vec::new();
     for variant in &data.variants {
@@ -170,7 +175,7 @@ fn example(variant: &Ident) -> String {
 }
 
 fn expand(input: &DeriveInput, body: &Body<'_>, runtime: &Runtime) -> TokenStream {
-    let Runtime { path, .. } = runtime;
+    let Runtime { path, private, .. } = runtime;
     let DeriveInput { ident, generics, .. } = input;
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     let mut bounds = where_clause.map(|clause| clause.predicates.clone().into_token_stream()).unwrap_or_default();
@@ -185,7 +190,7 @@ fn expand(input: &DeriveInput, body: &Body<'_>, runtime: &Runtime) -> TokenStrea
                 bounds.extend(quote_spanned!(span=> #comma #ty: #path::KeyPart));
             }
             let at_type = span.located_at(ty.span());
-            quote_spanned!(at_type=> #path::KeyPart::write_key_part(&self.#member, part))
+            quote_spanned!(at_type=> #private::write_field(&self.#member, part))
         }
         Body::Texts(texts) => {
             let arms = texts.iter().map(|(variant, text)| {

@@ -9,6 +9,7 @@ use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
 use syn::{LitStr, Path};
 
+use crate::display::display;
 use crate::document;
 use crate::errors::Errors;
 use crate::settings::Settings;
@@ -201,7 +202,12 @@ impl Entry {
                 }
                 _ => format!("`{text}` is text in quotes: write `{example}`"),
             },
-            Form::Path => format!("`{text}` is a path without quotes: write `{example}`"),
+            Form::Path => {
+                let path = syn::parse2::<LitStr>(value.clone()).and_then(|text| text.parse_with(Path::parse_mod_style));
+                let example =
+                    path.map_or_else(|_| (*example).to_owned(), |path| format!("{text} = {}", display(&path)));
+                format!("`{text}` is a path without quotes: write `{example}`")
+            }
         }
     }
 }

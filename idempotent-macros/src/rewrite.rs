@@ -38,10 +38,14 @@ pub(crate) fn function(
     quote!(#(#attributes)* #documentation #visibility #defaultness #rewritten #body)
 }
 
-/// The new signature as a person would write it into a trait.
+/// The new signature as a person would write it into a trait, whatever is imported there.
 pub(crate) fn declaration(signature: &Signature, runtime: &Runtime) -> String {
-    let prefixes = [display(&runtime.private) + "::", display(&runtime.path) + "::"];
-    prefixes.iter().fold(display(&rewrite(signature, runtime)), |text, prefix| text.replace(prefix, ""))
+    let (path, private) = (display(&runtime.path), display(&runtime.private));
+    let mut text = display(&rewrite(signature, runtime));
+    for database in ["Postgres", "MySql", "Sqlite"] {
+        text = text.replace(&format!("{private}::{database}"), &format!("sqlx::{database}"));
+    }
+    text.replace(&path, path.trim_start_matches("::"))
 }
 
 fn rewrite(signature: &Signature, runtime: &Runtime) -> syn::Signature {

@@ -79,8 +79,7 @@ impl Settings {
         if let (Some(sender), Some(text)) = (&sender, options.text(Name::Sender)) {
             let length: usize = sender.template.literals.iter().map(String::len).sum();
             if length > LONGEST_NAME {
-                let message =
-                    format!("the text of `sender` is {length} bytes long, and at most {LONGEST_NAME} can be stored");
+                let message = format!("the text of `sender` is {length} bytes long: write at most {LONGEST_NAME}");
                 errors.on(text, message);
             }
         }
@@ -202,7 +201,8 @@ fn check_key(options: &Options, key: Option<&Identity>, signature: &Signature, e
         errors.on(
             text,
             format_args!(
-                "`{value}` has no part in braces, so that all messages would have one key: write `key = \"{advice}\"`"
+                "{} has no part in braces, so that all messages would have one key: write `key = \"{advice}\"`",
+                if value.is_empty() { "an empty key".to_owned() } else { format!("`{value}`") }
             ),
         );
     }
@@ -221,12 +221,11 @@ fn example_part(signature: &Signature) -> String {
 impl Identity {
     fn read(options: &Options, name: Name, signature: &Signature, errors: &mut Errors) -> Option<Self> {
         let text = options.text(name)?;
-        let template = Template::parse(&text.value())
-            .map_err(|problems| problems.iter().for_each(|problem| errors.on(text, problem)))
-            .ok()?;
-        let roots: Option<Vec<_>> =
-            template.parts.iter().map(|part| Root::read(part, text, signature, errors)).collect();
-        Some(Self { template, roots: roots? })
+        let (template, problems) = Template::read(&text.value());
+        problems.iter().for_each(|problem| errors.on(text, problem));
+        let roots: Vec<_> = template.parts.iter().map(|part| Root::read(part, text, signature, errors)).collect();
+        let roots: Option<Vec<_>> = roots.into_iter().collect();
+        Some(Self { template, roots: roots.filter(|_| problems.is_empty())? })
     }
 
     /// The parts with their roots.

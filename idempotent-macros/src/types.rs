@@ -7,6 +7,7 @@ use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
 use syn::{GenericArgument, Lifetime, Path, PathArguments, PathSegment, ReturnType, Type, TypeReference};
 
+use crate::display::display;
 use crate::runtime::Runtime;
 
 /// Last path segments that are a transaction, or the connection behind one, and their database in sqlx.
@@ -22,12 +23,12 @@ const TRANSACTIONS: [(&str, Option<&str>); 7] = [
 
 /// What people pass first, and what to write instead.
 const POOLS: [(&str, &str); 6] = [
-    ("PgPool", "PgTransaction<'_>"),
-    ("MySqlPool", "MySqlTransaction<'_>"),
-    ("SqlitePool", "SqliteTransaction<'_>"),
-    ("Pool", "Transaction<'_, DB>"),
-    ("PoolConnection", "Transaction<'_, DB>"),
-    ("ClaimStore", "Transaction<'_, DB>"),
+    ("PgPool", "sqlx::PgTransaction<'_>"),
+    ("MySqlPool", "sqlx::MySqlTransaction<'_>"),
+    ("SqlitePool", "sqlx::SqliteTransaction<'_>"),
+    ("Pool", "sqlx::Transaction<'_, DB>"),
+    ("PoolConnection", "sqlx::Transaction<'_, DB>"),
+    ("ClaimStore", "sqlx::Transaction<'_, DB>"),
 ];
 
 /// Types that are certainly no alias of `Result`.
@@ -84,9 +85,11 @@ pub(crate) fn is_claim(ty: &Type) -> bool {
 }
 
 /// The transaction to write in place of a pool.
-pub(crate) fn transaction_of_pool(ty: &Type) -> Option<&'static str> {
+pub(crate) fn transaction_of_pool(ty: &Type) -> Option<String> {
     let segment = last_segment(passing(ty).1)?;
-    POOLS.iter().find(|(name, _)| segment.ident == *name).map(|(_, transaction)| *transaction)
+    let (_, transaction) = POOLS.iter().find(|(name, _)| segment.ident == *name)?;
+    let database = type_arguments(segment).first().map_or_else(|| "DB".to_owned(), display);
+    Some(transaction.replace("DB", &database))
 }
 
 /// The trait that a source of the transaction `&mut referent` implements.

@@ -14,6 +14,7 @@ pub use sqlx::Sqlite;
 
 pub use crate::catalog::{Missing, Registered, Spec, handler};
 pub use crate::key::{Template, Writer};
+use crate::{KeyPart, PartWriter};
 
 /// What a handler's transaction parameter refers to, so that an alias leads to its database.
 #[diagnostic::on_unimplemented(
@@ -85,6 +86,30 @@ pub trait HandlerResult {
 impl<T, E> HandlerResult for Result<T, E> {
     type Ok = T;
     type Err = E;
+}
+
+/// The field of a newtype with `#[derive(KeyPart)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of an idempotency key, so `KeyPart` cannot be derived for its newtype",
+    label = "not a `KeyPart`",
+    note = "a type of your own can derive `KeyPart` itself",
+    note = "otherwise, instead of the derive, write an `impl idempotent_runtime::KeyPart` and choose the text in it: `fn write_key_part(&self, part: &mut idempotent_runtime::PartWriter<'_>) {{ part.write_str(&self.0.to_string()) }}`"
+)]
+pub trait FieldPart {
+    /// Writes what the newtype writes.
+    fn write_field(&self, part: &mut PartWriter<'_>);
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: KeyPart + ?Sized> FieldPart for T {
+    fn write_field(&self, part: &mut PartWriter<'_>) {
+        self.write_key_part(part);
+    }
+}
+
+/// Writes the field of a newtype.
+pub fn write_field<F: FieldPart + ?Sized>(field: &F, part: &mut PartWriter<'_>) {
+    field.write_field(part);
 }
 
 /// The error type of a handler. A trait of its own, because the compiler lets nobody word the error of a missing `From`.

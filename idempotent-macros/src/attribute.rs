@@ -8,6 +8,7 @@ use crate::expand;
 use crate::options::{Name, Options};
 use crate::runtime::Runtime;
 use crate::signature::{Function, Signature};
+use crate::types;
 
 /// Expands the attribute. `package` is the name of the user's package, for the default consumer.
 ///
@@ -24,6 +25,12 @@ pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream, package: Opt
             return output;
         }
     };
+    if types::is_future_of_async_trait(&function.signature.output) {
+        rewritten_by_async_trait(&function, &mut errors);
+        let mut output = errors.to_compile_errors();
+        output.extend(item);
+        return output;
+    }
     let runtime = Runtime::new(options.path(Name::Crate));
     let signature = Signature::read(function, &runtime, &mut errors);
     if let Some(handler) = Handler::check(&signature, &options, &runtime, package, &mut errors) {
@@ -32,6 +39,19 @@ pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream, package: Opt
     let mut output = errors.to_compile_errors();
     output.extend(expand::fallback(&signature, &runtime));
     output
+}
+
+/// An attribute on an `impl` is expanded before those inside it, in whatever order they are written.
+fn rewritten_by_async_trait(function: &Function, errors: &mut Errors) {
+    let ident = &function.signature.ident;
+    errors.on(
+        ident,
+        format_args!(
+            "`#[async_trait]` has made `{ident}` a function that is not async, before `#[idempotent]` could see it: write \
+             the handler as an `async fn` outside this impl and call it from here, or write trait and impl with `async \
+             fn` and without `#[async_trait]`"
+        ),
+    );
 }
 
 /// Says what the attribute stands on, if it is not a function.

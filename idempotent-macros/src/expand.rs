@@ -36,8 +36,14 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
         quote_spanned!(span=> let transaction = run.transaction();)
     };
     let body = body(signature, &output.inferred, &used_elsewhere(handler), private, |parameter| {
-        let local = if parameter.role == Role::Claim { "claim" } else { "transaction" };
-        Ident::new(local, span).into_token_stream()
+        if parameter.role == Role::Claim {
+            // A type of the user's that is called `Claim` too is an error here, at its name.
+            let place = types::anchor(&parameter.ty);
+            let Runtime { private, .. } = runtime.located_at(place);
+            let at_type = span.located_at(place);
+            return quote_spanned!(at_type=> #private::claim(claim));
+        }
+        quote_spanned!(span=> transaction)
     });
     // A missing `From<Error>` is about the user's error type, so this is where the compiler should point.
     let at_error = span.located_at(output.error);

@@ -68,7 +68,8 @@ use proc_macro::TokenStream;
 /// | `-> Result<T, E>` | `-> Result<Outcome<T>, E>`, with `E: From<idempotent_runtime::Error>` |
 ///
 /// The transaction parameter is a `&mut` of `Transaction`, `PgTransaction`, `MySqlTransaction`, `SqliteTransaction` or
-/// one of sqlx's connections, known by its last path segment. An alias is marked: `#[tx] tx: &mut Tx<'_>`.
+/// one of sqlx's connections, known by its last path segment. An alias is marked: `#[tx] tx: &mut Tx<'_>`. A part of the
+/// message whose own type is called `Claim` or `Transaction` is marked too: `#[message] claim: &insurance::Claim`.
 ///
 /// # Options
 ///
@@ -82,6 +83,9 @@ use proc_macro::TokenStream;
 /// `#[derive(KeyPart)]`.
 ///
 /// # Traits
+///
+/// `#[async_trait]` rewrites its methods before this attribute sees them: write the handler outside that impl, and call it
+/// from there.
 ///
 /// In an `impl` of a trait with `async fn`, the attribute stands on the method of the impl, and the trait declares the
 /// rewritten signature:

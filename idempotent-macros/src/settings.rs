@@ -222,7 +222,9 @@ impl Identity {
     fn read(options: &Options, name: Name, signature: &Signature, errors: &mut Errors) -> Option<Self> {
         let text = options.text(name)?;
         let (template, problems) = Template::read(&text.value());
-        problems.iter().for_each(|problem| errors.on(text, problem));
+        for problem in &problems {
+            errors.on(text, problem);
+        }
         let roots: Vec<_> = template.parts.iter().map(|part| Root::read(part, text, signature, errors)).collect();
         let roots: Option<Vec<_>> = roots.into_iter().collect();
         Some(Self { template, roots: roots.filter(|_| problems.is_empty())? })

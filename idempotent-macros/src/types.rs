@@ -109,9 +109,10 @@ pub(crate) fn source_bound(ty: &Type, lifetime: &Lifetime, runtime: &Runtime) ->
 pub(crate) fn source(ty: &Type, argument: &Ident, runtime: &Runtime) -> TokenStream {
     let Runtime { private, .. } = runtime.located_at(anchor(ty));
     let span = Span::mixed_site().located_at(anchor(ty));
-    match database(ty, &private) {
-        Some(_) => quote_spanned!(Span::mixed_site()=> #private::Into::into(#argument)),
-        None => quote_spanned!(span=> #private::SourceOf::source(#argument)),
+    if database(ty, &private).is_some() {
+        quote_spanned!(Span::mixed_site()=> #private::Into::into(#argument))
+    } else {
+        quote_spanned!(span=> #private::SourceOf::source(#argument))
     }
 }
 
@@ -286,6 +287,11 @@ pub(crate) fn contains_impl(ty: &Type) -> bool {
     let mut find = Find(false);
     find.visit_type(ty);
     find.0
+}
+
+/// Is it what `#[async_trait]` makes of an async method's output?
+pub(crate) fn is_future_of_async_trait(output: &ReturnType) -> bool {
+    matches!(output, ReturnType::Type(_, ty) if lifetimes(ty).iter().any(|lifetime| lifetime == "async_trait"))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub use sqlx::Sqlite;
 
 pub use crate::catalog::{Missing, Registered, Spec, handler};
 pub use crate::key::{Template, Writer};
-use crate::{KeyPart, PartWriter};
+use crate::{Claim, KeyPart, PartWriter};
 
 /// What a handler's transaction parameter refers to, so that an alias leads to its database.
 #[diagnostic::on_unimplemented(
@@ -69,6 +69,30 @@ impl<'c, P: TransactionParam, S: Into<crate::Source<'c, P::Database>>> SourceOf<
     fn source(self) -> crate::Source<'c, P::Database> {
         self.into()
     }
+}
+
+/// The type that a `&Claim` parameter refers to.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the claim that `#[idempotent]` gives a handler",
+    label = "expected `idempotent_runtime::Claim`",
+    note = "a parameter of another type called `Claim`, which callers pass, is marked `#[message]`"
+)]
+pub trait ClaimParam {
+    /// The claim itself.
+    fn given(claim: &Claim) -> &Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl ClaimParam for Claim {
+    fn given(claim: &Claim) -> &Self {
+        claim
+    }
+}
+
+/// The claim as the parameter's type.
+#[must_use]
+pub fn claim<C: ClaimParam + ?Sized>(claim: &Claim) -> &C {
+    C::given(claim)
 }
 
 /// The type that a handler returns, so that an alias leads to its `Ok` and `Err`.

@@ -49,7 +49,7 @@ async fn charge(
         let tx: &mut PgTransaction<'_> = transaction;
         let event = event;
         let _ = &event;
-        let claim: &Claim = claim;
+        let claim: &Claim = __private::claim(claim);
         {
             let receipt = provider
                 .charge(event.cents, claim.idempotency_key("charge"))

@@ -1,43 +1,61 @@
 //! The way of one `#[idempotent]`: parse, check, expand.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream, TokenTree};
 
 use crate::check::Handler;
 use crate::errors::Errors;
-use crate::expand;
+use crate::manifest::Dependency;
 use crate::options::{Name, Options};
-use crate::runtime::Runtime;
+use crate::runtime::{self, Runtime};
 use crate::signature::{Function, Signature};
-use crate::types;
+use crate::{expand, types};
+
+/// Expands the attribute in a package that depends on the library by its own name.
+#[cfg(test)]
+pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream, package: Option<&str>) -> TokenStream {
+    expand_in(arguments, item, package, &Dependency::ByName)
+}
 
 /// Expands the attribute. `package` is the name of the user's package, for the default consumer.
 ///
 /// Whatever is wrong, the function is still there afterwards, so that the errors shown are the real ones only.
-pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream, package: Option<&str>) -> TokenStream {
+pub(crate) fn expand_in(
+    arguments: TokenStream,
+    item: TokenStream,
+    package: Option<&str>,
+    dependency: &Dependency,
+) -> TokenStream {
     let mut errors = Errors::default();
     let options = Options::parse(arguments, &mut errors);
     let function: Function = match syn::parse2(item.clone()) {
         Ok(function) => function,
         Err(error) => {
             no_function(&item, error, &mut errors);
-            let mut output = errors.to_compile_errors();
-            output.extend(item);
-            return output;
+            return beside(item, &errors);
         }
     };
     if types::is_future_of_async_trait(&function.signature.output) {
         rewritten_by_async_trait(&function, &mut errors);
-        let mut output = errors.to_compile_errors();
-        output.extend(item);
-        return output;
+        return beside(item, &errors);
     }
-    let runtime = Runtime::new(options.path(Name::Crate));
+    let path = options.path(Name::Crate);
+    let absent = path.is_none() && *dependency == Dependency::Absent;
+    if absent {
+        errors.at(Span::call_site(), runtime::absent(Name::Crate.entry().example));
+    }
+    let runtime = Runtime::new(path, dependency);
     let signature = Signature::read(function, &runtime, &mut errors);
     if let Some(handler) = Handler::check(&signature, &options, &runtime, package, &mut errors) {
         return expand::handler(&handler, &runtime);
     }
+    // What is rewritten names the library.
+    let function = if absent { item } else { expand::fallback(&signature, &runtime) };
+    beside(function, &errors)
+}
+
+fn beside(item: TokenStream, errors: &Errors) -> TokenStream {
     let mut output = errors.to_compile_errors();
-    output.extend(expand::fallback(&signature, &runtime));
+    output.extend(item);
     output
 }
 

@@ -2,8 +2,9 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{File, Item, ItemFn};
 
-use super::idempotent;
+use super::{expand_in, idempotent};
 use crate::display::display;
+use crate::manifest::Dependency;
 
 fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     idempotent(arguments, item, Some("billing"))
@@ -181,6 +182,40 @@ fn the_user_can_lack_a_package() {
     assert!(refused.contains("which only Cargo tells"), "{refused}");
     let chosen = idempotent(quote!(key = "{id}", consumer = "billing.f"), item, None).to_string();
     assert!(!chosen.contains("compile_error"), "{chosen}");
+}
+
+#[test]
+fn a_renamed_library_is_found() {
+    let handler = quote!(
+        async fn f(tx: &mut PgTransaction<'_>, id: u8) -> sqlx::Result<()> {
+            Ok(())
+        }
+    );
+    let renamed = Dependency::Renamed("messages".to_owned());
+    let output = squeezed(expand_in(quote!(key = "{id}"), handler.clone(), Some("billing"), &renamed));
+    assert!(output.contains("impl::messages::IntoSource<"), "{output}");
+    assert!(!output.contains("idempotent_runtime"), "{output}");
+    // A path that is given counts.
+    let output =
+        squeezed(expand_in(quote!(key = "{id}", crate = ::facade::rt), handler, Some("billing"), &Dependency::Absent));
+    assert!(output.contains("impl::facade::rt::IntoSource<"), "{output}");
+}
+
+#[test]
+fn beside_a_library_that_is_not_there_nothing_names_it() {
+    let handler = quote!(
+        async fn f(tx: &mut PgTransaction<'_>, id: u8) -> sqlx::Result<()> {
+            Ok(())
+        }
+    );
+    let output =
+        expand_in(quote!(key = "{event.id}"), handler.clone(), Some("billing"), &Dependency::Absent).to_string();
+    assert!(
+        output.contains("write where it is re-exported, as in `crate = my_facade::idempotent_runtime`"),
+        "{output}"
+    );
+    assert!(output.contains("there is no parameter `event`"), "{output}");
+    assert!(output.ends_with(&handler.to_string()), "{output}");
 }
 
 #[test]

@@ -189,7 +189,7 @@ fn writer(identity: &Identity, constructor: &str, missing: Option<Missing>, priv
 }
 
 /// The name, raw if it is a keyword in any edition.
-fn identifier(name: &str, span: Span) -> Ident {
+pub(crate) fn identifier(name: &str, span: Span) -> Ident {
     if name == "gen" || syn::parse_str::<Ident>(name).is_err() {
         Ident::new_raw(name, span)
     } else {

@@ -6,7 +6,8 @@ use syn::spanned::Spanned as _;
 use syn::{Attribute, Data, DataEnum, DeriveInput, Fields, Ident, LitStr, Member, Path, Variant};
 
 use crate::errors::Errors;
-use crate::runtime::Runtime;
+use crate::manifest::Dependency;
+use crate::runtime::{self, Runtime};
 use crate::suggest::nearest;
 
 /// What a value writes into a key.
@@ -17,17 +18,26 @@ enum Body<'a> {
     Texts(Vec<(&'a Variant, LitStr)>),
 }
 
-/// The implementation, or what is wrong with the type.
+/// Derives in a package that depends on the library by its own name.
+#[cfg(test)]
 pub(crate) fn derive(input: TokenStream) -> TokenStream {
+    derive_in(input, &Dependency::ByName)
+}
+
+/// The implementation, or what is wrong with the type.
+pub(crate) fn derive_in(input: TokenStream, dependency: &Dependency) -> TokenStream {
     let input: DeriveInput = match syn::parse2(input) {
         Ok(input) => input,
         Err(error) => return error.into_compile_error(),
     };
     let mut errors = Errors::default();
     let path = crate_path(&input.attrs, &mut errors);
+    if path.is_none() && *dependency == Dependency::Absent {
+        errors.at(Span::call_site(), runtime::absent("#[key_part(crate = my_facade::idempotent_runtime)]"));
+    }
     let body = read(&input, &mut errors);
     match body.filter(|_| errors.is_empty()) {
-        Some(body) => expand(&input, &body, &Runtime::new(path.as_ref())),
+        Some(body) => expand(&input, &body, &Runtime::new(path.as_ref(), dependency)),
         None => errors.to_compile_errors(),
     }
 }

@@ -8,6 +8,7 @@
 //! | read the attribute's arguments | `options` |
 //! | read the function, and say what each parameter is for | `signature`, `types` |
 //! | read the templates in the arguments | `template` |
+//! | find the library in the user's manifest | `manifest`, `runtime` |
 //! | check the rules, all of them, and gather what is wrong | `check`, `settings`, `errors` |
 //! | write the handler, or what stands in for it beside errors | `expand`, `rewrite`, `document` |
 //!
@@ -25,6 +26,7 @@ mod duration;
 mod errors;
 mod expand;
 mod key_part;
+mod manifest;
 mod rewrite;
 mod runtime;
 mod settings;
@@ -39,6 +41,8 @@ mod fuzz_tests;
 mod snapshot_tests;
 
 use proc_macro::TokenStream;
+
+use crate::manifest::Dependency;
 
 /// Runs an async message handler once per key: the claim on the key and the effects of the body are committed in one
 /// transaction, and a message that comes again is answered without running the body.
@@ -109,7 +113,7 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let package = std::env::var("CARGO_PKG_NAME").ok();
-    attribute::idempotent(arguments.into(), item.into(), package.as_deref()).into()
+    attribute::expand_in(arguments.into(), item.into(), package.as_deref(), &Dependency::find()).into()
 }
 
 /// Lets a type stand in a template.
@@ -133,5 +137,5 @@ pub fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[key_part(crate = path)]` on the type says where `idempotent_runtime` is found, if it is renamed or re-exported.
 #[proc_macro_derive(KeyPart, attributes(key_part))]
 pub fn derive_key_part(input: TokenStream) -> TokenStream {
-    key_part::derive(input.into()).into()
+    key_part::derive_in(input.into(), &Dependency::find()).into()
 }

@@ -3,10 +3,11 @@ use syn::{ReturnType, Type, parse_quote};
 
 use super::{Output, Passing, is_claim, is_transaction, lifetimes, mentions_lifetime, passing, source_bound};
 use crate::display::display;
+use crate::manifest::Dependency;
 use crate::runtime::Runtime;
 
 fn runtime() -> Runtime {
-    Runtime::new(Some(&parse_quote!(rt)))
+    Runtime::new(Some(&parse_quote!(rt)), &Dependency::ByName)
 }
 
 fn bound_of(ty: &Type) -> String {

@@ -28,6 +28,23 @@ mod shipping {
     }
 }
 
+#[path = "collision/twice.rs"]
+mod in_the_library;
+#[path = "collision/twice.rs"]
+#[allow(clippy::duplicate_mod, reason = "the mistake that is tested")]
+mod in_the_program;
+
+#[tokio::test]
+async fn a_module_that_is_compiled_twice_is_told_from_two_handlers() {
+    let pool = SqlitePool::connect("sqlite::memory:").await.expect("SQLite");
+    for outcome in [in_the_library::settle(&pool, "1").await, in_the_program::settle(&pool, "1").await] {
+        let text = outcome.expect_err("its claims would be shared").to_string();
+        for part in ["one handler that is compiled into the program twice", "twice.rs:6", "use it from the library"] {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_first_use_of_either_names_both_places() {
     let pool = SqlitePool::connect("sqlite::memory:").await.expect("SQLite");

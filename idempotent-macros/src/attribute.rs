@@ -1,37 +1,75 @@
 //! The way of one `#[idempotent]`: parse, check, expand.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream, TokenTree};
 
 use crate::check::Handler;
 use crate::errors::Errors;
-use crate::expand;
+use crate::manifest::Dependency;
 use crate::options::{Name, Options};
-use crate::runtime::Runtime;
+use crate::runtime::{self, Runtime};
 use crate::signature::{Function, Signature};
+use crate::{expand, types};
+
+/// Expands the attribute in a package that depends on the library by its own name.
+#[cfg(test)]
+pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream, package: Option<&str>) -> TokenStream {
+    expand_in(arguments, item, package, &Dependency::ByName)
+}
 
 /// Expands the attribute. `package` is the name of the user's package, for the default consumer.
 ///
 /// Whatever is wrong, the function is still there afterwards, so that the errors shown are the real ones only.
-pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream, package: Option<&str>) -> TokenStream {
+pub(crate) fn expand_in(
+    arguments: TokenStream,
+    item: TokenStream,
+    package: Option<&str>,
+    dependency: &Dependency,
+) -> TokenStream {
     let mut errors = Errors::default();
     let options = Options::parse(arguments, &mut errors);
     let function: Function = match syn::parse2(item.clone()) {
         Ok(function) => function,
         Err(error) => {
             no_function(&item, error, &mut errors);
-            let mut output = errors.to_compile_errors();
-            output.extend(item);
-            return output;
+            return beside(item, &errors);
         }
     };
-    let runtime = Runtime::new(options.path(Name::Crate));
+    if types::is_future_of_async_trait(&function.signature.output) {
+        rewritten_by_async_trait(&function, &mut errors);
+        return beside(item, &errors);
+    }
+    let path = options.path(Name::Crate);
+    let absent = path.is_none() && *dependency == Dependency::Absent;
+    if absent {
+        errors.at(Span::call_site(), runtime::absent(Name::Crate.entry().example));
+    }
+    let runtime = Runtime::new(path, dependency);
     let signature = Signature::read(function, &runtime, &mut errors);
     if let Some(handler) = Handler::check(&signature, &options, &runtime, package, &mut errors) {
         return expand::handler(&handler, &runtime);
     }
+    // What is rewritten names the library.
+    let function = if absent { item } else { expand::fallback(&signature, &runtime) };
+    beside(function, &errors)
+}
+
+fn beside(item: TokenStream, errors: &Errors) -> TokenStream {
     let mut output = errors.to_compile_errors();
-    output.extend(expand::fallback(&signature, &runtime));
+    output.extend(item);
     output
+}
+
+/// An attribute on an `impl` is expanded before those inside it, in whatever order they are written.
+fn rewritten_by_async_trait(function: &Function, errors: &mut Errors) {
+    let ident = &function.signature.ident;
+    errors.on(
+        ident,
+        format_args!(
+            "`#[async_trait]` has made `{ident}` a function that is not async, before `#[idempotent]` could see it: write \
+             the handler as an `async fn` outside this impl and call it from here, or write trait and impl with `async \
+             fn` and without `#[async_trait]`"
+        ),
+    );
 }
 
 /// Says what the attribute stands on, if it is not a function.
@@ -52,6 +90,10 @@ fn no_function(item: &TokenStream, error: syn::Error, errors: &mut Errors) {
             errors
                 .on(&keyword, format_args!("`#[idempotent]` belongs on a function, and this is `{keyword}`: {place}"));
         }
+        None if is_closure(item) => {
+            errors
+                .at(error.span(), "`#[idempotent]` belongs on a function, and this is a closure: write an `async fn`");
+        }
         None => errors.at(error.span(), format_args!("`#[idempotent]` belongs on a function: {place}")),
     }
 }
@@ -59,6 +101,10 @@ fn no_function(item: &TokenStream, error: syn::Error, errors: &mut Errors) {
 /// `const fn` and `extern "C" fn` start like other items.
 fn is_function(item: &TokenStream) -> bool {
     item.clone().into_iter().any(|token| matches!(token, TokenTree::Ident(ident) if ident == "fn"))
+}
+
+fn is_closure(item: &TokenStream) -> bool {
+    item.clone().into_iter().any(|token| matches!(token, TokenTree::Punct(bar) if bar.as_char() == '|'))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{File, Item, ItemFn};
 
-use super::idempotent;
+use super::{expand_in, idempotent};
 use crate::display::display;
+use crate::manifest::Dependency;
 
 fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     idempotent(arguments, item, Some("billing"))
@@ -47,8 +48,8 @@ fn a_handler_is_rewritten_and_registered() {
     let [Item::Fn(function)] = items.as_slice() else { panic!("one function") };
     assert_eq!(
         display(&function.sig),
-        "async fn grant(tx: impl ::idempotent_runtime::__private::Into<::idempotent_runtime::Source<'_, \
-         ::idempotent_runtime::__private::Postgres>>, event: &Event) -> \
+        "async fn grant(tx: impl ::idempotent_runtime::IntoSource<'_, ::idempotent_runtime::__private::Postgres>, \
+         event: &Event) -> \
          sqlx::Result<::idempotent_runtime::Outcome<i64>>"
     );
     let body = squeezed(&function.block);
@@ -114,12 +115,13 @@ fn all_errors_are_reported_and_the_function_stays() {
         "by value",
         "can fail",
         "format spec",
+        "no parameter `nothing`",
         "unknown unit",
     ] {
         assert!(messages.iter().any(|message| message.contains(expected)), "{expected}: {messages:#?}");
     }
-    assert_eq!(messages.len(), 8, "{messages:#?}");
-    assert!(display(&function.sig).contains("tx: impl ::idempotent_runtime::__private::Into"));
+    assert_eq!(messages.len(), 9, "{messages:#?}");
+    assert!(display(&function.sig).contains("tx: impl ::idempotent_runtime::IntoSource"));
 }
 
 #[test]
@@ -211,6 +213,40 @@ fn each_option_about_time_order_and_replies_reaches_the_message() {
     ] {
         assert!(body.contains(part), "{part} in {body}");
     }
+}
+
+#[test]
+fn a_renamed_library_is_found() {
+    let handler = quote!(
+        async fn f(tx: &mut PgTransaction<'_>, id: u8) -> sqlx::Result<()> {
+            Ok(())
+        }
+    );
+    let renamed = Dependency::Renamed("messages".to_owned());
+    let output = squeezed(expand_in(quote!(key = "{id}"), handler.clone(), Some("billing"), &renamed));
+    assert!(output.contains("impl::messages::IntoSource<"), "{output}");
+    assert!(!output.contains("idempotent_runtime"), "{output}");
+    // A path that is given counts.
+    let output =
+        squeezed(expand_in(quote!(key = "{id}", crate = ::facade::rt), handler, Some("billing"), &Dependency::Absent));
+    assert!(output.contains("impl::facade::rt::IntoSource<"), "{output}");
+}
+
+#[test]
+fn beside_a_library_that_is_not_there_nothing_names_it() {
+    let handler = quote!(
+        async fn f(tx: &mut PgTransaction<'_>, id: u8) -> sqlx::Result<()> {
+            Ok(())
+        }
+    );
+    let output =
+        expand_in(quote!(key = "{event.id}"), handler.clone(), Some("billing"), &Dependency::Absent).to_string();
+    assert!(
+        output.contains("write where it is re-exported, as in `crate = my_facade::idempotent_runtime`"),
+        "{output}"
+    );
+    assert!(output.contains("there is no parameter `event`"), "{output}");
+    assert!(output.ends_with(&handler.to_string()), "{output}");
 }
 
 #[test]

@@ -74,12 +74,15 @@ fn check_function(signature: &Signature, runtime: &Runtime, errors: &mut Errors)
         match output {
             ReturnType::Default => errors.at(
                 paren_token.span.close(),
-                format_args!("`{ident}` returns nothing, and a handler can fail: write `-> sqlx::Result<()>`"),
+                format_args!(
+                    "`{ident}` returns nothing, and a handler can fail: write `-> sqlx::Result<()>`, and `Ok(())` at the end"
+                ),
             ),
             ReturnType::Type(_, ty) => errors.on(
                 ty,
                 format_args!(
-                    "`{ident}` returns `{0}`, and a handler can fail: write `-> sqlx::Result<{1}>`, or another `Result`",
+                    "`{ident}` returns `{0}`, and a handler can fail: write `-> sqlx::Result<{1}>`, or another `Result`, \
+                     and `Ok(…)` around the value",
                     display(ty),
                     suggested_value(ty),
                 ),
@@ -105,7 +108,7 @@ fn check_transaction(signature: &Signature, errors: &mut Errors) {
                 errors.on(
                     &parameter.ty,
                     format_args!(
-                        "the type of `{name}` does not say its database: write `{name}: &mut PgTransaction<'_>`"
+                        "the type of `{name}` does not say its database: write `{name}: &mut sqlx::PgTransaction<'_>`"
                     ),
                 );
             }
@@ -119,7 +122,8 @@ fn check_transaction(signature: &Signature, errors: &mut Errors) {
             Passing::Value => errors.on(
                 &parameter.ty,
                 format_args!(
-                    "`{name}` takes the transaction by value, and the library commits it after the body: {advice}"
+                    "`{name}` takes the transaction by value, and the library commits it after the body: {advice}{}",
+                    reborrowed(signature, &name)
                 ),
             ),
         }
@@ -139,6 +143,16 @@ fn check_transaction(signature: &Signature, errors: &mut Errors) {
     }
     if transactions.is_empty() {
         no_transaction(signature, errors);
+    }
+}
+
+/// What else changes in a body that executes on a transaction of its own.
+fn reborrowed(signature: &Signature, name: &str) -> String {
+    let body = signature.function.body.as_ref().map(|body| display(body).split_whitespace().collect::<String>());
+    if body.is_some_and(|body| body.contains(&format!("&mut*{name}"))) {
+        format!(", and `&mut **{name}` in the body for `&mut *{name}`")
+    } else {
+        String::new()
     }
 }
 
@@ -169,8 +183,8 @@ fn no_transaction(signature: &Signature, errors: &mut Errors) {
     errors.on(
         ident,
         format_args!(
-            "`{ident}` has no transaction parameter: add `tx: &mut PgTransaction<'_>`, or `MySqlTransaction`, or \
-             `SqliteTransaction`{}",
+            "`{ident}` has no transaction parameter: add `tx: &mut sqlx::PgTransaction<'_>`, or \
+             `sqlx::MySqlTransaction`, or `sqlx::SqliteTransaction`{}",
             alias.unwrap_or_default()
         ),
     );

@@ -26,8 +26,8 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     let sources = signature.with_role(Role::Transaction).flat_map(|parameter| {
         let cfgs = &parameter.cfgs;
         parameter.bindings.iter().map(move |binding| {
-            let outer = &binding.outer;
-            quote_spanned!(span=> #(#cfgs)* let source = #private::Into::into(#outer);)
+            let source = types::source(&parameter.ty, &binding.outer, runtime);
+            quote_spanned!(span=> #(#cfgs)* let source = #source;)
         })
     });
     let message = message(settings, private);
@@ -37,8 +37,14 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
         quote_spanned!(span=> let transaction = run.transaction();)
     };
     let body = body(signature, &output.inferred, &used_elsewhere(handler), private, |parameter| {
-        let local = if parameter.role == Role::Claim { "claim" } else { "transaction" };
-        Ident::new(local, span).into_token_stream()
+        if parameter.role == Role::Claim {
+            // A type of the user's that is called `Claim` too is an error here, at its name.
+            let place = types::anchor(&parameter.ty);
+            let Runtime { private, .. } = runtime.located_at(place);
+            let at_type = span.located_at(place);
+            return quote_spanned!(at_type=> #private::claim(claim));
+        }
+        quote_spanned!(span=> transaction)
     });
     // A missing `From<Error>` is about the user's error type, so this is where the compiler should point.
     let at_error = span.located_at(output.error);
@@ -267,7 +273,7 @@ fn access(part: &Part, root: &Root) -> (TokenStream, Span) {
 }
 
 /// The name, raw if it is a keyword in any edition.
-fn identifier(name: &str, span: Span) -> Ident {
+pub(crate) fn identifier(name: &str, span: Span) -> Ident {
     if name == "gen" || syn::parse_str::<Ident>(name).is_err() {
         Ident::new_raw(name, span)
     } else {

@@ -67,9 +67,10 @@ pub(crate) fn check_parts(
         }
         _ => example_part(signature),
     };
+    let shown = if value.is_empty() { format!("an empty {option}") } else { format!("`{value}`") };
     errors.on(
         text,
-        format_args!("`{value}` has no part in braces, so that {consequence}: write `{option} = \"{advice}\"`"),
+        format_args!("{shown} has no part in braces, so that {consequence}: write `{option} = \"{advice}\"`"),
     );
 }
 
@@ -89,12 +90,14 @@ fn example_root(signature: &Signature) -> String {
 
 impl Identity {
     pub(crate) fn read(text: &LitStr, signature: &Signature, errors: &mut Errors) -> Option<Self> {
-        let template = Template::parse(&text.value())
-            .map_err(|problems| problems.iter().for_each(|problem| errors.on(text, problem)))
-            .ok()?;
-        let roots: Option<Vec<_>> =
-            template.parts.iter().map(|part| Root::read(part, Notation::Braces, text, signature, errors)).collect();
-        Some(Self { template, roots: roots? })
+        let (template, problems) = Template::read(&text.value());
+        for problem in &problems {
+            errors.on(text, problem);
+        }
+        let read = |part| Root::read(part, Notation::Braces, text, signature, errors);
+        let roots: Vec<_> = template.parts.iter().map(read).collect();
+        let roots: Option<Vec<_>> = roots.into_iter().collect();
+        Some(Self { template, roots: roots.filter(|_| problems.is_empty())? })
     }
 
     /// The parts with their roots.

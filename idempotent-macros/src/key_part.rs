@@ -6,7 +6,8 @@ use syn::spanned::Spanned as _;
 use syn::{Attribute, Data, DataEnum, DeriveInput, Fields, Ident, LitStr, Member, Path, Variant};
 
 use crate::errors::Errors;
-use crate::runtime::Runtime;
+use crate::manifest::Dependency;
+use crate::runtime::{self, Runtime};
 use crate::suggest::nearest;
 
 /// What a value writes into a key.
@@ -17,17 +18,26 @@ enum Body<'a> {
     Texts(Vec<(&'a Variant, LitStr)>),
 }
 
-/// The implementation, or what is wrong with the type.
+/// Derives in a package that depends on the library by its own name.
+#[cfg(test)]
 pub(crate) fn derive(input: TokenStream) -> TokenStream {
+    derive_in(input, &Dependency::ByName)
+}
+
+/// The implementation, or what is wrong with the type.
+pub(crate) fn derive_in(input: TokenStream, dependency: &Dependency) -> TokenStream {
     let input: DeriveInput = match syn::parse2(input) {
         Ok(input) => input,
         Err(error) => return error.into_compile_error(),
     };
     let mut errors = Errors::default();
     let path = crate_path(&input.attrs, &mut errors);
+    if path.is_none() && *dependency == Dependency::Absent {
+        errors.at(Span::call_site(), runtime::absent("#[key_part(crate = my_facade::idempotent_runtime)]"));
+    }
     let body = read(&input, &mut errors);
     match body.filter(|_| errors.is_empty()) {
-        Some(body) => expand(&input, &body, &Runtime::new(path.as_ref())),
+        Some(body) => expand(&input, &body, &Runtime::new(path.as_ref(), dependency)),
         None => errors.to_compile_errors(),
     }
 }
@@ -83,8 +93,8 @@ fn read_newtype<'a>(ident: &Ident, fields: &'a Fields, errors: &mut Errors) -> O
             errors.on(
                 ident,
                 format_args!(
-                    "`{ident}` has {} fields, and a part of a key is one value: name the fields in the template, as in \
-                     `{}`",
+                    "`{ident}` has {} fields, and a part of a key is one value: remove this derive, and name the fields in \
+                     the template, as in `{}`",
                     fields.len(),
                     parts.join(":"),
                 ),
@@ -96,7 +106,12 @@ fn read_newtype<'a>(ident: &Ident, fields: &'a Fields, errors: &mut Errors) -> O
 
 fn read_texts<'a>(ident: &Ident, data: &'a DataEnum, errors: &mut Errors) -> Vec<(&'a Variant, LitStr)> {
     if data.variants.is_empty() {
-        errors.on(ident, format_args!("`{ident}` has no variant to write into a key: give it one"));
+        errors.on(
+            ident,
+            format_args!(
+                "`{ident}` has no variant to write into a key: give it one, as in `#[key_part(\"created\")] Created`"
+            ),
+        );
     }
     let mut texts: Vec<(&Variant, LitStr)> = Vec::new();
     for variant in &data.variants {
@@ -170,7 +185,7 @@ fn example(variant: &Ident) -> String {
 }
 
 fn expand(input: &DeriveInput, body: &Body<'_>, runtime: &Runtime) -> TokenStream {
-    let Runtime { path, .. } = runtime;
+    let Runtime { path, private, .. } = runtime;
     let DeriveInput { ident, generics, .. } = input;
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     let mut bounds = where_clause.map(|clause| clause.predicates.clone().into_token_stream()).unwrap_or_default();
@@ -185,7 +200,7 @@ fn expand(input: &DeriveInput, body: &Body<'_>, runtime: &Runtime) -> TokenStrea
                 bounds.extend(quote_spanned!(span=> #comma #ty: #path::KeyPart));
             }
             let at_type = span.located_at(ty.span());
-            quote_spanned!(at_type=> #path::KeyPart::write_key_part(&self.#member, part))
+            quote_spanned!(at_type=> #private::write_field(&self.#member, part))
         }
         Body::Texts(texts) => {
             let arms = texts.iter().map(|(variant, text)| {

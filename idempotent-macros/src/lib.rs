@@ -8,6 +8,7 @@
 //! | read the attribute's arguments | `options` |
 //! | read the function, and say what each parameter is for | `signature`, `types` |
 //! | read the templates in the arguments | `template` |
+//! | find the library in the user's manifest | `manifest`, `runtime` |
 //! | check the rules, all of them, and gather what is wrong | `check`, `settings`, `errors` |
 //! | write the handler, or what stands in for it beside errors | `expand`, `rewrite`, `document` |
 //!
@@ -26,6 +27,7 @@ mod errors;
 mod expand;
 mod identity;
 mod key_part;
+mod manifest;
 mod rewrite;
 mod runtime;
 mod settings;
@@ -36,8 +38,12 @@ mod types;
 
 #[cfg(test)]
 mod fuzz_tests;
+#[cfg(test)]
+mod snapshot_tests;
 
 use proc_macro::TokenStream;
+
+use crate::manifest::Dependency;
 
 /// Runs an async message handler once per key: the claim on the key and the effects of the body are committed in one
 /// transaction, and a message that comes again is answered without running the body.
@@ -62,12 +68,13 @@ use proc_macro::TokenStream;
 ///
 /// | written | becomes |
 /// |---|---|
-/// | `tx: &mut PgTransaction<'_>` | `tx: impl Into<Source<'_, Postgres>>`: callers pass `&pool`, a claim store, or their own transaction. A `pub` function without type parameters gets one in the place of `impl` |
+/// | `tx: &mut PgTransaction<'_>` | `tx: impl IntoSource<'_, Postgres>`, which is every `Into<Source<'_, Postgres>>`: callers pass `&pool`, a claim store, or their own transaction. A `pub` function without type parameters gets one in the place of `impl` |
 /// | `claim: &Claim`, if it is there | nothing: the library passes it |
 /// | `-> Result<T, E>` | `-> Result<Outcome<T>, E>`, with `E: From<idempotent_runtime::Error>` |
 ///
 /// The transaction parameter is a `&mut` of `Transaction`, `PgTransaction`, `MySqlTransaction`, `SqliteTransaction` or
-/// one of sqlx's connections, known by its last path segment. An alias is marked: `#[tx] tx: &mut Tx<'_>`.
+/// one of sqlx's connections, known by its last path segment. An alias is marked: `#[tx] tx: &mut Tx<'_>`. A part of the
+/// message whose own type is called `Claim` or `Transaction` is marked too: `#[message] claim: &insurance::Claim`.
 ///
 /// # Options
 ///
@@ -81,6 +88,9 @@ use proc_macro::TokenStream;
 /// `#[derive(KeyPart)]`.
 ///
 /// # Traits
+///
+/// `#[async_trait]` rewrites its methods before this attribute sees them: write the handler outside that impl, and call it
+/// from there.
 ///
 /// In an `impl` of a trait with `async fn`, the attribute stands on the method of the impl, and the trait declares the
 /// rewritten signature:
@@ -104,7 +114,7 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let package = std::env::var("CARGO_PKG_NAME").ok();
-    attribute::idempotent(arguments.into(), item.into(), package.as_deref()).into()
+    attribute::expand_in(arguments.into(), item.into(), package.as_deref(), &Dependency::find()).into()
 }
 
 /// Lets a type stand in a template.
@@ -128,5 +138,5 @@ pub fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[key_part(crate = path)]` on the type says where `idempotent_runtime` is found, if it is renamed or re-exported.
 #[proc_macro_derive(KeyPart, attributes(key_part))]
 pub fn derive_key_part(input: TokenStream) -> TokenStream {
-    key_part::derive(input.into()).into()
+    key_part::derive_in(input.into(), &Dependency::find()).into()
 }

@@ -9,6 +9,7 @@ use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
 use syn::{LitStr, Path};
 
+use crate::display::display;
 use crate::document;
 use crate::errors::Errors;
 use crate::settings::Settings;
@@ -292,7 +293,12 @@ impl Entry {
                 }
                 _ => format!("`{text}` is text in quotes: write `{example}`"),
             },
-            Form::Path | Form::Flag | Form::Sequence => format!("`{text}` is a path without quotes: write `{example}`"),
+            Form::Path | Form::Flag | Form::Sequence => {
+                let path = syn::parse2::<LitStr>(value.clone()).and_then(|text| text.parse_with(Path::parse_mod_style));
+                let example =
+                    path.map_or_else(|_| (*example).to_owned(), |path| format!("{text} = {}", display(&path)));
+                format!("`{text}` is a path without quotes: write `{example}`")
+            }
         }
     }
 }
@@ -329,13 +335,11 @@ impl SequenceTexts {
                 continue;
             }
             let value: TokenStream = argument[2..].iter().cloned().collect();
-            match syn::parse2::<LitStr>(value.clone()) {
-                Ok(text) => *place = Some(text),
-                Err(_) => {
-                    let wrong = if value.is_empty() { whole } else { value };
-                    errors.on(wrong, format_args!("`{name}` is text in quotes: write `{example}`"));
-                    *place = Some(LitStr::new("", name.span()));
-                }
+            *place = syn::parse2(value.clone()).ok();
+            if place.is_none() {
+                let wrong = if value.is_empty() { whole } else { value };
+                errors.on(wrong, format_args!("`{name}` is text in quotes: write `{example}`"));
+                *place = Some(LitStr::new("", name.span()));
             }
         }
         for (name, given, what) in [

@@ -38,10 +38,14 @@ pub(crate) fn function(
     quote!(#(#attributes)* #documentation #visibility #defaultness #rewritten #body)
 }
 
-/// The new signature as a person would write it into a trait.
+/// The new signature as a person would write it into a trait, whatever is imported there.
 pub(crate) fn declaration(signature: &Signature, runtime: &Runtime) -> String {
-    let prefixes = [display(&runtime.private) + "::", display(&runtime.path) + "::"];
-    prefixes.iter().fold(display(&rewrite(signature, runtime)), |text, prefix| text.replace(prefix, ""))
+    let (path, private) = (display(&runtime.path), display(&runtime.private));
+    let mut text = display(&rewrite(signature, runtime));
+    for database in ["Postgres", "MySql", "Sqlite"] {
+        text = text.replace(&format!("{private}::{database}"), &format!("sqlx::{database}"));
+    }
+    text.replace(&path, path.trim_start_matches("::"))
 }
 
 fn rewrite(signature: &Signature, runtime: &Runtime) -> syn::Signature {
@@ -55,7 +59,7 @@ fn rewrite(signature: &Signature, runtime: &Runtime) -> syn::Signature {
     }
     drop_unused_lifetimes(signature, &mut rewritten);
     if let SourceType::Named { lifetime, name, parameter } = source {
-        let bound = source_bound(parameter, &lifetime, runtime);
+        let bound = types::source_bound(&parameter.ty, &lifetime, runtime);
         let mut param = TypeParam::from(name);
         param.bounds.push(TypeParamBound::Verbatim(bound));
         rewritten.generics.params.insert(0, GenericParam::Lifetime(LifetimeParam::new(lifetime)));
@@ -66,7 +70,7 @@ fn rewrite(signature: &Signature, runtime: &Runtime) -> syn::Signature {
 
 /// How the type of the transaction's source is written.
 enum SourceType<'a> {
-    /// `impl Into<Source<'_, DB>>`, wherever it can be.
+    /// `impl IntoSource<'_, DB>`, wherever it can be.
     Anonymous,
     /// In a public function `impl Trait` is a lint of clippy's, so this is the type parameter in its place. It must not
     /// show in `function::<T>`, so functions with type parameters of their own go without it.
@@ -116,14 +120,6 @@ fn unused_name(name: &str, signature: &Signature) -> Ident {
     ident
 }
 
-fn source_bound(parameter: &Parameter, lifetime: &Lifetime, runtime: &Runtime) -> TokenStream {
-    let place = types::anchor(&parameter.ty);
-    let Runtime { path, private, .. } = runtime.located_at(place);
-    let database = types::database(&parameter.ty, runtime);
-    let span = Span::mixed_site().located_at(place);
-    quote_spanned!(span=> #private::Into<#path::Source<#lifetime, #database>>)
-}
-
 /// The parameters that callers pass.
 fn inputs(signature: &Signature, runtime: &Runtime, source: &SourceType<'_>) -> Punctuated<FnArg, Token![,]> {
     let span = Span::mixed_site();
@@ -138,7 +134,7 @@ fn inputs(signature: &Signature, runtime: &Runtime, source: &SourceType<'_>) -> 
             (_, SourceType::Named { name, .. }) => Type::Verbatim(name.to_token_stream()),
             (_, SourceType::Anonymous) => {
                 let at_type = span.located_at(types::anchor(&parameter.ty));
-                let bound = source_bound(parameter, &Lifetime::new("'_", at_type), runtime);
+                let bound = types::source_bound(&parameter.ty, &Lifetime::new("'_", at_type), runtime);
                 Type::Verbatim(quote_spanned!(at_type=> impl #bound))
             }
         };

@@ -1,8 +1,11 @@
 //! Where generated code finds the library.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
 use syn::{Path, Token};
+
+use crate::expand::identifier;
+use crate::manifest::Dependency;
 
 /// The two paths that all generated code starts with.
 pub(crate) struct Runtime {
@@ -15,9 +18,9 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// `path` as the user gave it, or the crate's own name.
-    pub(crate) fn new(path: Option<&Path>) -> Self {
-        Self::from_path(path.map_or_else(default_path, generated), path.is_some())
+    /// `path` as the user gave it, or the name of the dependency.
+    pub(crate) fn new(path: Option<&Path>, dependency: &Dependency) -> Self {
+        Self::from_path(path.map_or_else(|| default_path(dependency), generated), path.is_some())
     }
 
     /// The same paths, but the compiler shows what it has to say about them at `place`. A path that the user gave may
@@ -44,8 +47,19 @@ impl Runtime {
     }
 }
 
-fn default_path() -> Path {
-    let mut path = Path::from(Ident::new("idempotent_runtime", Span::mixed_site()));
+/// What to say where there is no dependency. `example` gives the path.
+pub(crate) fn absent(example: &str) -> String {
+    format!(
+        "`idempotent-runtime` is no dependency of this package: add it, or write where it is re-exported, as in `{example}`"
+    )
+}
+
+fn default_path(dependency: &Dependency) -> Path {
+    let name = match dependency {
+        Dependency::Renamed(name) => name,
+        Dependency::ByName | Dependency::Absent => "idempotent_runtime",
+    };
+    let mut path = Path::from(identifier(name, Span::mixed_site()));
     // A module of this name in the user's crate is not meant.
     path.leading_colon = Some(<Token![::]>::default());
     path

@@ -65,8 +65,7 @@ impl Settings {
         if let (Some(sender), Some(text)) = (&sender, options.text(Name::Sender)) {
             let length: usize = sender.template.literals.iter().map(String::len).sum();
             if length > LONGEST_NAME {
-                let message =
-                    format!("the text of `sender` is {length} bytes long, and at most {LONGEST_NAME} can be stored");
+                let message = format!("the text of `sender` is {length} bytes long: write at most {LONGEST_NAME}");
                 errors.on(text, message);
             }
         }

@@ -148,15 +148,23 @@ impl Signature {
 
 impl Parameter {
     fn read(index: usize, typed: &PatType, any_marked: bool, repeated: &[String], errors: &mut Errors) -> Self {
-        let mut marked = false;
+        let (mut marked, mut of_message) = (false, false);
         let (mut cfgs, mut lints, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for attribute in &typed.attrs {
             let path = attribute.path();
             let is = |names: &[&str]| names.iter().any(|name| path.is_ident(name));
-            if is(&["tx"]) {
-                marked = true;
+            if is(&["tx"]) || is(&["message"]) {
+                let mark = if is(&["tx"]) { &mut marked } else { &mut of_message };
+                *mark = true;
                 if attribute.meta.require_path_only().is_err() {
-                    errors.on(&attribute.meta, "`tx` takes no arguments: write `#[tx]`");
+                    let name = if is(&["tx"]) { "tx" } else { "message" };
+                    errors.on(&attribute.meta, format_args!("`{name}` takes no arguments: write `#[{name}]`"));
+                }
+                if marked && of_message {
+                    errors.on(
+                        &attribute.meta,
+                        "a parameter is the transaction or a part of the message: keep one of the two marks",
+                    );
                 }
             } else if is(&["cfg", "cfg_attr"]) {
                 cfgs.push(attribute.clone());
@@ -166,7 +174,7 @@ impl Parameter {
                 others.push(attribute.clone());
             }
         }
-        let role = role(&typed.ty, marked, any_marked);
+        let role = if of_message && !marked { Role::Plain } else { role(&typed.ty, marked, any_marked) };
         let mut outer = Pat::clone(&typed.pat);
         let mut outward = Outward { repeated, cfgs: Vec::new(), bindings: Vec::new() };
         if let Some(name) = hidden_name(&outer, role, index) {

@@ -52,6 +52,12 @@ impl Template {
     ///
     /// Everything that is wrong with it.
     pub(crate) fn parse(source: &str) -> Result<Self, Vec<String>> {
+        let (template, problems) = Self::read(source);
+        if problems.is_empty() { Ok(template) } else { Err(problems) }
+    }
+
+    /// Reads what there is of a template, and everything that is wrong with it.
+    pub(crate) fn read(source: &str) -> (Self, Vec<String>) {
         let mut reader = Reader { rest: source, ..Reader::default() };
         reader.read();
         let mut template = Self { source: source.to_owned(), literals: reader.literals, parts: reader.parts };
@@ -62,7 +68,7 @@ impl Template {
         if problems.is_empty() {
             template.check_separators(&mut problems);
         }
-        if problems.is_empty() { Ok(template) } else { Err(problems) }
+        (template, problems)
     }
 
     /// Literal text stands in the stored form as it is, so it must be visible ASCII and leave `%` to the encoding.
@@ -129,7 +135,9 @@ impl Reader<'_> {
                 }
                 '{' => self.read_part(),
                 '}' => {
-                    self.problems.push("`}` closes nothing: remove it, or write `}}` for the character itself".into());
+                    let path = self.path_before();
+                    self.problems
+                        .push(format!("`}}` closes nothing: write `{{{path}}}`, or `}}}}` for the character itself"));
                     self.rest = &self.rest[1..];
                 }
                 _ => {
@@ -138,6 +146,12 @@ impl Reader<'_> {
                 }
             }
         }
+    }
+
+    /// What looks like a part before a brace that was not opened.
+    fn path_before(&self) -> &str {
+        let path = self.literal.rsplit(|char: char| !char.is_alphanumeric() && !matches!(char, '_' | '.')).next();
+        path.filter(|path| Part::parse(path).is_ok()).unwrap_or("event.id")
     }
 
     fn read_part(&mut self) {

@@ -7,6 +7,7 @@ use syn::visit::Visit;
 use syn::visit_mut::{self, VisitMut};
 use syn::{GenericArgument, Lifetime, Path, PathArguments, PathSegment, ReturnType, Type, TypeReference};
 
+use crate::display::display;
 use crate::runtime::Runtime;
 
 /// Last path segments that are a transaction, or the connection behind one, and their database in sqlx.
@@ -22,12 +23,12 @@ const TRANSACTIONS: [(&str, Option<&str>); 7] = [
 
 /// What people pass first, and what to write instead.
 const POOLS: [(&str, &str); 6] = [
-    ("PgPool", "PgTransaction<'_>"),
-    ("MySqlPool", "MySqlTransaction<'_>"),
-    ("SqlitePool", "SqliteTransaction<'_>"),
-    ("Pool", "Transaction<'_, DB>"),
-    ("PoolConnection", "Transaction<'_, DB>"),
-    ("ClaimStore", "Transaction<'_, DB>"),
+    ("PgPool", "sqlx::PgTransaction<'_>"),
+    ("MySqlPool", "sqlx::MySqlTransaction<'_>"),
+    ("SqlitePool", "sqlx::SqliteTransaction<'_>"),
+    ("Pool", "sqlx::Transaction<'_, DB>"),
+    ("PoolConnection", "sqlx::Transaction<'_, DB>"),
+    ("ClaimStore", "sqlx::Transaction<'_, DB>"),
 ];
 
 /// Types that are certainly no alias of `Result`.
@@ -84,32 +85,49 @@ pub(crate) fn is_claim(ty: &Type) -> bool {
 }
 
 /// The transaction to write in place of a pool.
-pub(crate) fn transaction_of_pool(ty: &Type) -> Option<&'static str> {
+pub(crate) fn transaction_of_pool(ty: &Type) -> Option<String> {
     let segment = last_segment(passing(ty).1)?;
-    POOLS.iter().find(|(name, _)| segment.ident == *name).map(|(_, transaction)| *transaction)
+    let (_, transaction) = POOLS.iter().find(|(name, _)| segment.ident == *name)?;
+    let database = type_arguments(segment).first().map_or_else(|| "DB".to_owned(), display);
+    Some(transaction.replace("DB", &database))
 }
 
-/// The database of a transaction parameter of type `&mut referent`.
-pub(crate) fn database(ty: &Type, runtime: &Runtime) -> TokenStream {
+/// The trait that a source of the transaction `&mut referent` implements.
+pub(crate) fn source_bound(ty: &Type, lifetime: &Lifetime, runtime: &Runtime) -> TokenStream {
+    let Runtime { path, private, .. } = runtime.located_at(anchor(ty));
+    let span = Span::mixed_site().located_at(anchor(ty));
+    database(ty, &private).map_or_else(
+        || {
+            let referent = with_lifetimes(passing(ty).1, "'static");
+            quote_spanned!(span=> #private::SourceOf<#lifetime, #referent>)
+        },
+        |database| quote_spanned!(span=> #path::IntoSource<#lifetime, #database>),
+    )
+}
+
+/// The source that an argument with this bound becomes.
+pub(crate) fn source(ty: &Type, argument: &Ident, runtime: &Runtime) -> TokenStream {
     let Runtime { private, .. } = runtime.located_at(anchor(ty));
-    let referent = passing(ty).1;
-    let known = last_segment(referent).and_then(|segment| {
-        let (_, database) = TRANSACTIONS.iter().find(|(name, _)| segment.ident == *name)?;
-        match (database, type_arguments(segment).as_slice()) {
-            (Some(database), []) => {
-                let database = Ident::new(database, Span::mixed_site().located_at(segment.ident.span()));
-                Some(quote!(#private::#database))
-            }
-            (None, [argument]) => Some(argument.to_token_stream()),
-            _ => None,
+    let span = Span::mixed_site().located_at(anchor(ty));
+    if database(ty, &private).is_some() {
+        quote_spanned!(Span::mixed_site()=> #private::Into::into(#argument))
+    } else {
+        quote_spanned!(span=> #private::SourceOf::source(#argument))
+    }
+}
+
+/// The database of a transaction of type `&mut referent`, `None` for an alias, which knows it itself.
+fn database(ty: &Type, private: &TokenStream) -> Option<TokenStream> {
+    let segment = last_segment(passing(ty).1)?;
+    let (_, database) = TRANSACTIONS.iter().find(|(name, _)| segment.ident == *name)?;
+    match (database, type_arguments(segment).as_slice()) {
+        (Some(database), []) => {
+            let database = Ident::new(database, Span::mixed_site().located_at(segment.ident.span()));
+            Some(quote!(#private::#database))
         }
-    });
-    known.unwrap_or_else(|| {
-        // An alias. The type itself knows the database, under any lifetime.
-        let referent = with_lifetimes(referent, "'static");
-        let span = Span::mixed_site().located_at(anchor(ty));
-        quote_spanned!(span=> <&'static mut #referent as #private::TransactionParam>::Database)
-    })
+        (None, [argument]) => Some(argument.to_token_stream()),
+        _ => None,
+    }
 }
 
 fn type_arguments(segment: &PathSegment) -> Vec<&Type> {
@@ -269,6 +287,11 @@ pub(crate) fn contains_impl(ty: &Type) -> bool {
     let mut find = Find(false);
     find.visit_type(ty);
     find.0
+}
+
+/// Is it what `#[async_trait]` makes of an async method's output?
+pub(crate) fn is_future_of_async_trait(output: &ReturnType) -> bool {
+    matches!(output, ReturnType::Type(_, ty) if lifetimes(ty).iter().any(|lifetime| lifetime == "async_trait"))
 }
 
 #[cfg(test)]

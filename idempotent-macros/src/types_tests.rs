@@ -1,34 +1,32 @@
 use quote::quote;
 use syn::{ReturnType, Type, parse_quote};
 
-use super::{Output, Passing, database, is_claim, is_transaction, lifetimes, mentions_lifetime, passing};
+use super::{Output, Passing, is_claim, is_transaction, lifetimes, mentions_lifetime, passing, source_bound};
 use crate::display::display;
+use crate::manifest::Dependency;
 use crate::runtime::Runtime;
 
 fn runtime() -> Runtime {
-    Runtime::new(Some(&parse_quote!(rt)))
+    Runtime::new(Some(&parse_quote!(rt)), &Dependency::ByName)
 }
 
-fn database_of(ty: &Type) -> String {
-    database(ty, &runtime()).to_string().replace(' ', "")
+fn bound_of(ty: &Type) -> String {
+    source_bound(ty, &parse_quote!('_), &runtime()).to_string().replace(' ', "")
 }
 
 #[test]
 fn the_usual_transactions_name_their_database() {
-    assert_eq!(database_of(&parse_quote!(&mut PgTransaction<'_>)), "rt::__private::Postgres");
-    assert_eq!(database_of(&parse_quote!(&'a mut sqlx::MySqlTransaction<'a>)), "rt::__private::MySql");
-    assert_eq!(database_of(&parse_quote!(&mut SqliteConnection)), "rt::__private::Sqlite");
-    assert_eq!(database_of(&parse_quote!(&mut sqlx::Transaction<'_, sqlx::Sqlite>)), "sqlx::Sqlite");
+    assert_eq!(bound_of(&parse_quote!(&mut PgTransaction<'_>)), "rt::IntoSource<'_,rt::__private::Postgres>");
+    assert_eq!(bound_of(&parse_quote!(&'a mut sqlx::MySqlTransaction<'a>)), "rt::IntoSource<'_,rt::__private::MySql>");
+    assert_eq!(bound_of(&parse_quote!(&mut SqliteConnection)), "rt::IntoSource<'_,rt::__private::Sqlite>");
+    assert_eq!(bound_of(&parse_quote!(&mut sqlx::Transaction<'_, sqlx::Sqlite>)), "rt::IntoSource<'_,sqlx::Sqlite>");
 }
 
 #[test]
 fn an_alias_is_asked_for_its_database() {
-    assert_eq!(
-        database_of(&parse_quote!(&mut Tx<'a>)),
-        "<&'staticmutTx<'static>asrt::__private::TransactionParam>::Database"
-    );
+    assert_eq!(bound_of(&parse_quote!(&mut Tx<'a>)), "rt::__private::SourceOf<'_,Tx<'static>>");
     // A user's own `Transaction` alias has no database among its arguments.
-    assert!(database_of(&parse_quote!(&mut Transaction<'_>)).contains("TransactionParam"));
+    assert!(bound_of(&parse_quote!(&mut Transaction<'_>)).contains("SourceOf"));
 }
 
 #[test]

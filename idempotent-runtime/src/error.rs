@@ -77,11 +77,9 @@ pub enum Error {
 
     /// Two handlers of this program have one consumer name, so each would take the other's messages for duplicates.
     ///
-    /// Nothing was run. Give one of them a name with `consumer = "…"`.
-    #[error(
-        "the consumer name `{consumer}` belongs to two handlers, {first} and {second}: each would take the other's messages for duplicates; \
-         give one of them its own name with `consumer = \"…\"`"
-    )]
+    /// Nothing was run. Give one of them a name with `consumer = "…"`. Where both are the same place, its module is in the
+    /// program twice, `mod handlers;` in lib.rs and in main.rs: let main.rs use the library's.
+    #[error("{}", collision(consumer, first, second))]
     #[non_exhaustive]
     ConsumerCollision {
         /// The name that both have.
@@ -173,6 +171,21 @@ pub enum Disposition {
     Retry,
     /// Park it where a person will look: delivering it again would fail again.
     DeadLetter,
+}
+
+/// Each handler is its function, with the path, and in parentheses its file and line.
+fn collision(consumer: &str, first: &str, second: &str) -> String {
+    let name_and_place = |handler: &str| handler.rsplit_once("::").map(|(_, end)| end.to_owned());
+    if name_and_place(first) == name_and_place(second) {
+        return format!(
+            "the consumer name `{consumer}` belongs to one handler that is compiled into the program twice, as {first} and \
+             {second}: where lib.rs has its module, let main.rs use it from the library, and not declare it with `mod` again"
+        );
+    }
+    format!(
+        "the consumer name `{consumer}` belongs to two handlers, {first} and {second}: each would take the other's messages \
+         for duplicates; give one of them its own name with `consumer = \"…\"`"
+    )
 }
 
 impl Error {

@@ -32,7 +32,8 @@ use crate::PartWriter;
     message = "`{Self}` cannot be a part of an idempotency key",
     label = "not a `KeyPart`",
     note = "strings, integers, `bool`, `char`, `Uuid` and calendar dates can, and so can newtypes and field-less enums with `#[derive(KeyPart)]`",
-    note = "a float or a time stamp has no stable text: use an id of the message, or choose the text yourself with `.to_string()`, as in `{{event.amount.to_string()}}`",
+    note = "of a whole message, name the field that identifies it, as in `{{event.id}}`",
+    note = "a float or a time stamp has no stable text: take an id of the message, or choose the text yourself, with `.to_string()` as in `{{event.amount.to_string()}}`, or with a method of yours that returns a `String`",
     note = "an `Option` needs `missing = \"reject\"` or `missing = \"process\"` in the attribute"
 )]
 pub trait KeyPart {
@@ -44,19 +45,22 @@ pub trait KeyPart {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of an idempotency key",
     label = "neither a `KeyPart` nor an `Option` of one",
-    note = "strings, integers, `bool`, `char`, `Uuid` and calendar dates can, and so can newtypes and field-less enums with `#[derive(KeyPart)]`"
+    note = "strings, integers, `bool`, `char`, `Uuid` and calendar dates can, and so can newtypes and field-less enums with `#[derive(KeyPart)]`",
+    note = "a float or a time stamp has no stable text: take an id of the message, or name a method of yours that returns a `String` or an `Option<String>`, as in `{{event.amount_text()}}`"
 )]
 pub trait OptionalKeyPart {
     /// Writes the value's text, or nothing where it is absent.
     fn write_optional_key_part(&self, part: &mut PartWriter<'_>);
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: KeyPart + ?Sized> OptionalKeyPart for T {
     fn write_optional_key_part(&self, part: &mut PartWriter<'_>) {
         self.write_key_part(part);
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: KeyPart> OptionalKeyPart for Option<T> {
     fn write_optional_key_part(&self, part: &mut PartWriter<'_>) {
         match self {
@@ -66,18 +70,21 @@ impl<T: KeyPart> OptionalKeyPart for Option<T> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: KeyPart> OptionalKeyPart for &Option<T> {
     fn write_optional_key_part(&self, part: &mut PartWriter<'_>) {
         (**self).write_optional_key_part(part);
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl KeyPart for str {
     fn write_key_part(&self, part: &mut PartWriter<'_>) {
         part.write_str(self);
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl KeyPart for char {
     fn write_key_part(&self, part: &mut PartWriter<'_>) {
         part.write_str(self.encode_utf8(&mut [0; 4]));
@@ -86,6 +93,7 @@ impl KeyPart for char {
 
 macro_rules! key_part_by_display {
     ($($ty:ty),* $(,)?) => {$(
+        #[diagnostic::do_not_recommend]
         impl KeyPart for $ty {
             fn write_key_part(&self, part: &mut PartWriter<'_>) {
                 part.write_fmt(format_args!("{self}"));
@@ -96,6 +104,7 @@ macro_rules! key_part_by_display {
 
 macro_rules! key_part_by_deref {
     ($($pointer:ty),* $(,)?) => {$(
+        #[diagnostic::do_not_recommend]
         impl<T: KeyPart + ?Sized> KeyPart for $pointer {
             fn write_key_part(&self, part: &mut PartWriter<'_>) {
                 (**self).write_key_part(part);
@@ -121,12 +130,14 @@ key_part_by_display!(
 );
 key_part_by_deref!(&T, &mut T, Box<T>, std::rc::Rc<T>, std::sync::Arc<T>);
 
+#[diagnostic::do_not_recommend]
 impl KeyPart for String {
     fn write_key_part(&self, part: &mut PartWriter<'_>) {
         part.write_str(self);
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: KeyPart + ToOwned + ?Sized> KeyPart for Cow<'_, T> {
     fn write_key_part(&self, part: &mut PartWriter<'_>) {
         (**self).write_key_part(part);
@@ -135,6 +146,7 @@ impl<T: KeyPart + ToOwned + ?Sized> KeyPart for Cow<'_, T> {
 
 /// Hyphenated lower-case text.
 #[cfg(feature = "uuid")]
+#[diagnostic::do_not_recommend]
 impl KeyPart for uuid::Uuid {
     fn write_key_part(&self, part: &mut PartWriter<'_>) {
         part.write_str(self.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()));
@@ -143,6 +155,7 @@ impl KeyPart for uuid::Uuid {
 
 /// `2026-11-30`, ISO 8601.
 #[cfg(feature = "chrono")]
+#[diagnostic::do_not_recommend]
 impl KeyPart for chrono::NaiveDate {
     fn write_key_part(&self, part: &mut PartWriter<'_>) {
         part.write_fmt(format_args!("{self:?}"));
@@ -151,6 +164,7 @@ impl KeyPart for chrono::NaiveDate {
 
 /// `2026-11-30`, ISO 8601.
 #[cfg(feature = "time")]
+#[diagnostic::do_not_recommend]
 impl KeyPart for time::Date {
     fn write_key_part(&self, part: &mut PartWriter<'_>) {
         part.write_fmt(format_args!("{self}"));

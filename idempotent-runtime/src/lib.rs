@@ -46,7 +46,7 @@
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
-    allow(dead_code, reason = "what the databases share is of no use without one")
+    allow(dead_code, unused_imports, unused_macros, reason = "what the databases share is of no use without one")
 )]
 
 #[doc(hidden)]
@@ -83,6 +83,6 @@ pub use migrate::migrate;
 pub use outcome::{Duplicate, Expired, FingerprintMismatch, InProgress, OccurredInFuture, Outcome};
 pub use replay::{ReplayError, ReplayValue};
 pub use sequence::{SequenceNumber, Stale};
-pub use source::Source;
+pub use source::{IntoSource, Source};
 pub use store::{ClaimStore, ClaimStoreBuilder, commit};
 pub use timestamp::{Timestamp, UnixMillis, UnixSeconds};

@@ -16,35 +16,85 @@ pub use crate::catalog::{IfExpired, Missing, Registered, Spec, handler};
 pub use crate::key::{Encoded, Template, Writer};
 pub use crate::message::Message;
 pub use crate::replay::Replay;
+use crate::{Claim, KeyPart, PartWriter};
 
-/// The type of a handler's transaction parameter, so that an alias leads to its database.
+/// What a handler's transaction parameter refers to, so that an alias leads to its database.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no transaction that `#[idempotent]` can hand to a handler",
-    label = "expected `&mut PgTransaction<'_>`, `&mut MySqlTransaction<'_>` or `&mut SqliteTransaction<'_>`",
-    note = "an alias of one of these works with `#[tx]`; `idempotent-runtime` needs the feature of the database: `postgres`, `mysql` or `sqlite`"
+    label = "expected `PgTransaction<'_>`, `MySqlTransaction<'_>` or `SqliteTransaction<'_>` of sqlx, or an alias of one",
+    note = "`idempotent-runtime` needs the feature of the database: `postgres`, `mysql` or `sqlite`"
 )]
 pub trait TransactionParam {
     /// The database.
     type Database: crate::Database;
 }
 
-impl<DB: crate::Database> TransactionParam for &mut sqlx::Transaction<'_, DB> {
+#[diagnostic::do_not_recommend]
+impl<DB: crate::Database> TransactionParam for sqlx::Transaction<'_, DB> {
     type Database = DB;
 }
 
 #[cfg(feature = "postgres")]
-impl TransactionParam for &mut sqlx::PgConnection {
+#[diagnostic::do_not_recommend]
+impl TransactionParam for sqlx::PgConnection {
     type Database = sqlx::Postgres;
 }
 
 #[cfg(feature = "mysql")]
-impl TransactionParam for &mut sqlx::MySqlConnection {
+#[diagnostic::do_not_recommend]
+impl TransactionParam for sqlx::MySqlConnection {
     type Database = sqlx::MySql;
 }
 
 #[cfg(feature = "sqlite")]
-impl TransactionParam for &mut sqlx::SqliteConnection {
+#[diagnostic::do_not_recommend]
+impl TransactionParam for sqlx::SqliteConnection {
     type Database = sqlx::Sqlite;
+}
+
+/// [`IntoSource`](crate::IntoSource) for a parameter whose type is an alias. That it is no transaction is said where the
+/// source is made, and not again for each mention of the parameter in the signature.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed for the transaction of an `#[idempotent]` handler",
+    label = "pass `&pool` or `&store`, `&mut *tx` to join a transaction, or `&mut connection`, all of the database of `{P}`",
+    note = "a pool in an `Arc` is passed as `&*pool`"
+)]
+pub trait SourceOf<'c, P: ?Sized> {
+    /// The source itself.
+    fn source(self) -> crate::Source<'c, P::Database>
+    where
+        P: TransactionParam;
+}
+
+#[diagnostic::do_not_recommend]
+impl<'c, P: TransactionParam, S: Into<crate::Source<'c, P::Database>>> SourceOf<'c, P> for S {
+    fn source(self) -> crate::Source<'c, P::Database> {
+        self.into()
+    }
+}
+
+/// The type that a `&Claim` parameter refers to.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the claim that `#[idempotent]` gives a handler",
+    label = "expected `idempotent_runtime::Claim`",
+    note = "a parameter of another type called `Claim`, which callers pass, is marked `#[message]`"
+)]
+pub trait ClaimParam {
+    /// The claim itself.
+    fn given(claim: &Claim) -> &Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl ClaimParam for Claim {
+    fn given(claim: &Claim) -> &Self {
+        claim
+    }
+}
+
+/// The claim as the parameter's type.
+#[must_use]
+pub fn claim<C: ClaimParam + ?Sized>(claim: &Claim) -> &C {
+    C::given(claim)
 }
 
 /// The type that a handler returns, so that an alias leads to its `Ok` and `Err`.
@@ -62,6 +112,30 @@ pub trait HandlerResult {
 impl<T, E> HandlerResult for Result<T, E> {
     type Ok = T;
     type Err = E;
+}
+
+/// The field of a newtype with `#[derive(KeyPart)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of an idempotency key, so `KeyPart` cannot be derived for its newtype",
+    label = "not a `KeyPart`",
+    note = "a type of your own can derive `KeyPart` itself",
+    note = "otherwise, instead of the derive, write an `impl idempotent_runtime::KeyPart` and choose the text in it: `fn write_key_part(&self, part: &mut idempotent_runtime::PartWriter<'_>) {{ part.write_str(&self.0.to_string()) }}`"
+)]
+pub trait FieldPart {
+    /// Writes what the newtype writes.
+    fn write_field(&self, part: &mut PartWriter<'_>);
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: KeyPart + ?Sized> FieldPart for T {
+    fn write_field(&self, part: &mut PartWriter<'_>) {
+        self.write_key_part(part);
+    }
+}
+
+/// Writes the field of a newtype.
+pub fn write_field<F: FieldPart + ?Sized>(field: &F, part: &mut PartWriter<'_>) {
+    field.write_field(part);
 }
 
 /// The error type of a handler. A trait of its own, because the compiler lets nobody word the error of a missing `From`.

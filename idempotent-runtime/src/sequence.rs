@@ -66,7 +66,7 @@ impl Stale {
     /// The consumer that has applied a newer message, or this very one.
     #[must_use]
     pub fn consumer(&self) -> &str {
-        &self.0.consumer
+        self.0.consumer
     }
 
     /// The stored form of the sender; empty where the handler names none.
@@ -130,6 +130,6 @@ mod tests {
         assert_eq!((i64::MAX as u64).sequence_number(), Some(i64::MAX));
         assert_eq!(i128::from(i64::MIN).sequence_number(), Some(i64::MIN));
         assert_eq!(UnixSeconds(i64::MAX).sequence_number(), None);
-        assert_eq!(<&UnixSeconds as SequenceNumber>::sequence_number(&&UnixSeconds(1)), Some(1_000_000_000));
+        assert_eq!(UnixSeconds(1).sequence_number(), Some(1_000_000_000));
     }
 }

@@ -10,7 +10,8 @@ use crate::{ClaimStore, Database};
 
 /// Where a handler's transaction comes from: a pool, a [`ClaimStore`], the caller's transaction, or a connection.
 ///
-/// A handler takes `impl Into<Source<'_, DB>>`, so the caller passes the thing itself:
+/// A handler takes [`impl IntoSource<'_, DB>`](IntoSource), which is every `Into<Source<'_, DB>>`, so the caller passes the
+/// thing itself:
 ///
 /// | passed | what the handler does |
 /// |---|---|
@@ -30,6 +31,19 @@ pub struct Source<'c, DB: Database> {
     pub(crate) kind: Kind<'c, DB>,
     pub(crate) settings: &'c Settings,
 }
+
+/// What callers pass in the place of a handler's transaction: whatever is `Into<Source<'c, DB>>`.
+///
+/// The two bounds mean the same. This one is there for the compiler's message when something else is passed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed for the transaction of an `#[idempotent]` handler",
+    label = "pass `&pool` or `&store` of `{DB}`, `&mut *tx` to join a transaction, or `&mut connection`",
+    note = "a pool in an `Arc` is passed as `&*pool`"
+)]
+pub trait IntoSource<'c, DB: Database>: Into<Source<'c, DB>> {}
+
+#[diagnostic::do_not_recommend]
+impl<'c, DB: Database, T: Into<Source<'c, DB>>> IntoSource<'c, DB> for T {}
 
 pub(crate) enum Kind<'c, DB: Database> {
     Pool(&'c Pool<DB>),

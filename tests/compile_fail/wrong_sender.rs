@@ -5,6 +5,7 @@ use sqlx::SqliteTransaction;
 
 struct Event {
     id: String,
+    source: String,
 }
 
 #[idempotent(key = "{event.id}", sender = "{event.source} {}")]

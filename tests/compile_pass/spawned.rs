@@ -3,6 +3,7 @@
 #![deny(warnings)]
 
 use std::fmt::Debug;
+use std::future::Future;
 use std::sync::Arc;
 
 use idempotent_runtime::{ClaimStore, KeyPart, Outcome, Source, idempotent};

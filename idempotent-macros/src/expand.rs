@@ -51,16 +51,17 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     let result = Ident::new("result", at_error);
     let (replay, settle, finish) = if settings.replay {
         // Whether the value can be stored is a matter of its type.
-        let at_value = span.located_at(types::anchor(&output.inferred));
-        let json = quote_spanned!(at_value=> #private::Replay::json());
+        let place = types::anchor(output.value.as_ref().unwrap_or(&output.inferred));
+        let Runtime { private: at_value, .. } = runtime.located_at(place);
+        let json = quote_spanned!(span.located_at(place)=> #at_value::Replay::json());
         (
             quote_spanned!(span=> let replay = #json;),
-            quote_spanned!(at_error=> session.settle_or_replay(refused, #private::Some(replay))),
-            quote_spanned!(at_error=> run.finish_and_store(#result, #private::Some(replay))),
+            quote_spanned!(at_error=> session.settle_or_replay(refused, #private::Some(replay)).await),
+            quote_spanned!(at_error=> run.finish_and_store(#result, #private::Some(replay)).await),
         )
     } else {
-        let none = TokenStream::new();
-        (none, quote_spanned!(at_error=> session.settle(refused)), quote_spanned!(at_error=> run.finish(#result)))
+        let settle = quote_spanned!(at_error=> session.settle(refused).await);
+        (TokenStream::new(), settle, quote_spanned!(at_error=> run.finish(#result).await))
     };
     let statements = quote_spanned! {span=>
         let handler = #spec;
@@ -73,13 +74,13 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
                 #private::Ok(run) => break run,
                 #private::Err(refused) => refused,
             };
-            if let #private::Some(outcome) = #settle.await {
+            if let #private::Some(outcome) = #settle {
                 return outcome;
             }
         };
         #parts
         let #result = #body.await;
-        let outcome = #finish.await;
+        let outcome = #finish;
         return session.close(outcome).await;
     };
     rewrite::function(signature, runtime, &document::section(handler), &statements)

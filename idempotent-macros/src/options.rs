@@ -211,10 +211,7 @@ impl Entry {
             (Form::Flag, None) => Ok(Value::Flag(ident.clone())),
             (Form::Flag, Some(other)) => {
                 let wrong: TokenStream = std::iter::once(other).chain(tokens).collect();
-                Err(syn::Error::new_spanned(
-                    wrong,
-                    format!("`{text}` stands alone: write `{text}`, and a comma behind it"),
-                ))
+                Err(syn::Error::new_spanned(wrong, format!("`{text}` takes no value: write `{text}` alone")))
             }
             (Form::Sequence, Some(TokenTree::Group(group))) if group.delimiter() == Delimiter::Parenthesis => {
                 let rest: TokenStream = tokens.collect();

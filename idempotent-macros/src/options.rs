@@ -71,7 +71,7 @@ options! {
     Missing "missing": Text, r#"missing = "reject""#, document::missing,
         "What to do when a part of the key is absent, empty or blank: `\"reject\"` it, or `\"process\"` it without protection. Allows `Option` in templates";
     Crate "crate": Path, "crate = my_facade::idempotent_runtime", document::nothing,
-        "Where `idempotent_runtime` is found, if it is renamed or re-exported";
+        "Where `idempotent_runtime` is found, if another crate re-exports it. A dependency that `Cargo.toml` renames is found by itself";
 }
 
 impl Name {

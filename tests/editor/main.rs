@@ -48,6 +48,8 @@ fn a_half_typed_body_is_completed() {
         let _ = writeln!(io::stderr(), "SKIPPED: completion in editors, since rust-analyzer is not installed");
         return;
     }
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().expect("rustc").stdout;
+    let sysroot = String::from_utf8(sysroot).expect("a path");
     let package = concat!(env!("CARGO_MANIFEST_DIR"), "/renamed");
     let mut client = Client::start(
         &program,
@@ -56,9 +58,13 @@ fn a_half_typed_body_is_completed() {
             "linkedProjects": [format!("{package}/Cargo.toml")],
             "cachePriming": { "enable": false },
             "checkOnSave": false,
-            "cargo": { "buildScripts": {
-                "overrideCommand": ["cargo", "check", "--quiet", "-p", "tests-renamed", "--message-format=json"],
-            } },
+            "cargo": {
+                // Left to find it, rust-analyzer has rustup install the sources of the standard library.
+                "sysroot": sysroot.trim(),
+                "buildScripts": {
+                    "overrideCommand": ["cargo", "check", "--quiet", "-p", "tests-renamed", "--message-format=json"],
+                },
+            },
         }),
     );
     let file = format!("file://{package}/lib.rs");

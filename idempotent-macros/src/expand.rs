@@ -375,11 +375,13 @@ fn body(
         quote!(#(#moved)*)
     });
     let block = signature.function.body.as_ref().map(|body| user_block(body, returned));
+    // A value of another type is shown beside the type that was written.
+    let early = quote_spanned!(span.located_at(types::anchor(returned))=> return early;);
     quote_spanned! {span=>
         async move {
             // Tells the compiler the type that `?` and `return` are to have.
             if let #private::Some(early) = #private::None::<#returned> {
-                return early;
+                #early
             }
             #(#bindings)*
             #block

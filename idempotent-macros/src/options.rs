@@ -93,7 +93,7 @@ options! {
     Isolation "isolation": Text, r#"isolation = "serializable""#, document::isolation,
         "The isolation of the handler's transaction: `\"serializable\"`, `\"repeatable read\"` or `\"read committed\"`. Not for joining. Default: the database's";
     Crate "crate": Path, "crate = my_facade::idempotent_runtime", document::nothing,
-        "Where `idempotent_runtime` is found, if it is renamed or re-exported";
+        "Where `idempotent_runtime` is found, if another crate re-exports it. A dependency that `Cargo.toml` renames is found by itself";
 }
 
 impl Name {

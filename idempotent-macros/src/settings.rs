@@ -247,16 +247,13 @@ fn fingerprint(options: &Options, signature: &Signature, errors: &mut Errors) ->
 fn wait(options: &Options, errors: &mut Errors) -> Option<Wait> {
     let text = options.text(Name::Wait)?;
     let value = text.value();
-    match duration::wait_millis(&value) {
-        Ok(millis) => Some(Wait { millis, text: value }),
-        Err(problem) => {
-            errors.on(
-                text,
-                format_args!("`{value}` {problem}: write a whole number and `ms`, `s` or `m`, as in `wait = \"5s\"`"),
-            );
-            None
-        }
-    }
+    let millis = duration::wait_millis(&value).map_err(|problem| {
+        errors.on(
+            text,
+            format_args!("`{value}` {problem}: write a whole number and `ms`, `s` or `m`, as in `wait = \"5s\"`"),
+        );
+    });
+    Some(Wait { millis: millis.ok()?, text: value })
 }
 
 fn retry(options: &Options, signature: &Signature, errors: &mut Errors) -> u16 {

@@ -266,13 +266,11 @@ fn retry(options: &Options, signature: &Signature, errors: &mut Errors) -> u16 {
     if let Some(receiver) = signature.function.signature.receiver().filter(once) {
         errors.on(receiver, "`retry` may run the body again, and this `self` can be given to it once: write `&self`");
     }
-    match count.base10_parse() {
-        Ok(count @ 1..=1000) => count,
-        _ => {
-            errors.on(count, format_args!("`retry` cannot be {count}: write a number from 1 to 1000"));
-            0
-        }
+    let times = count.base10_parse().ok().filter(|times| (1..=1000).contains(times));
+    if times.is_none() {
+        errors.on(count, format_args!("`retry` cannot be {count}: write a number from 1 to 1000"));
     }
+    times.unwrap_or_default()
 }
 
 fn isolation(options: &Options, errors: &mut Errors) -> Option<Isolation> {

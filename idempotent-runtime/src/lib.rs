@@ -57,12 +57,14 @@ mod catalog;
 mod claim;
 mod database;
 mod error;
+mod janitor;
 mod key;
 mod key_part;
 mod migrate;
 mod observe;
 mod outcome;
 mod process;
+mod purge;
 mod source;
 mod store;
 
@@ -72,9 +74,11 @@ pub use database::Database;
 pub use error::{Disposition, Error, InProgress, TransactionLost};
 #[cfg(feature = "macros")]
 pub use idempotent_macros::{KeyPart, idempotent};
+pub use janitor::{Janitor, JanitorHandle};
 pub use key::{Key, PartWriter};
 pub use key_part::{KeyPart, OptionalKeyPart};
 pub use migrate::migrate;
 pub use outcome::{Duplicate, Outcome};
+pub use purge::{PurgeEnd, PurgeOptions, Purged};
 pub use source::Source;
 pub use store::{ClaimStore, ClaimStoreBuilder, commit};

@@ -38,11 +38,15 @@ WHERE consumer = ? AND sender = ? AND `key` = ?";
 
 const FORGET: &str = "DELETE FROM {table} WHERE consumer = ? AND sender = ? AND `key` = ?";
 
-const MIGRATIONS: &[migrate::Step] = &[migrate::Step {
-    version: 1,
-    name: "processed_messages",
-    sql: include_str!("../../migrations/mysql/0001_processed_messages.sql"),
-}];
+const MIGRATIONS: &[migrate::Step] = &[
+    migrate::Step {
+        version: 1,
+        name: "processed_messages",
+        sql: include_str!("../../migrations/mysql/0001_processed_messages.sql"),
+    },
+    migrate::Step { version: 2, name: "expires_at", sql: include_str!("../../migrations/mysql/0002_expires_at.sql") },
+    migrate::Step { version: 3, name: "janitor", sql: include_str!("../../migrations/mysql/0003_janitor.sql") },
+];
 
 /// A dropped savepoint: COMMIT, ROLLBACK, an implicit commit or a deadlock has ended the transaction.
 const ER_SP_DOES_NOT_EXIST: u16 = 1305;

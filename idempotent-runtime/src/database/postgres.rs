@@ -38,11 +38,19 @@ SELECT (extract(epoch FROM expires_at) * 1000)::bigint FROM {table} WHERE consum
 
 const FORGET: &str = "DELETE FROM {table} WHERE consumer = $1 AND sender = $2 AND key = $3";
 
-const MIGRATIONS: &[migrate::Step] = &[migrate::Step {
-    version: 1,
-    name: "processed_messages",
-    sql: include_str!("../../migrations/postgres/0001_processed_messages.sql"),
-}];
+const MIGRATIONS: &[migrate::Step] = &[
+    migrate::Step {
+        version: 1,
+        name: "processed_messages",
+        sql: include_str!("../../migrations/postgres/0001_processed_messages.sql"),
+    },
+    migrate::Step {
+        version: 2,
+        name: "expires_at",
+        sql: include_str!("../../migrations/postgres/0002_expires_at.sql"),
+    },
+    migrate::Step { version: 3, name: "janitor", sql: include_str!("../../migrations/postgres/0003_janitor.sql") },
+];
 
 /// Any number that no other application's advisory lock is likely to be.
 const MIGRATION_LOCK: i64 = 0x6964_656d_706f_7465;

@@ -35,11 +35,15 @@ const FIND: &str = "SELECT expires_at FROM {table} WHERE consumer = ?1 AND sende
 
 const FORGET: &str = "DELETE FROM {table} WHERE consumer = ?1 AND sender = ?2 AND key = ?3";
 
-const MIGRATIONS: &[migrate::Step] = &[migrate::Step {
-    version: 1,
-    name: "processed_messages",
-    sql: include_str!("../../migrations/sqlite/0001_processed_messages.sql"),
-}];
+const MIGRATIONS: &[migrate::Step] = &[
+    migrate::Step {
+        version: 1,
+        name: "processed_messages",
+        sql: include_str!("../../migrations/sqlite/0001_processed_messages.sql"),
+    },
+    migrate::Step { version: 2, name: "expires_at", sql: include_str!("../../migrations/sqlite/0002_expires_at.sql") },
+    migrate::Step { version: 3, name: "janitor", sql: include_str!("../../migrations/sqlite/0003_janitor.sql") },
+];
 
 impl Database for Sqlite {}
 

@@ -18,6 +18,10 @@ impl TableName {
     pub(crate) const DEFAULT: &str = "processed_messages";
     /// What is appended to make the name of the table that records the migrations.
     const MIGRATIONS: &str = "_migrations";
+    /// What is appended to make the name of the table that says which janitor is active.
+    const JANITOR: &str = "_janitor";
+    /// What is appended to make the name of the index over the expiry, where an index needs one of its own in the schema.
+    const EXPIRY_INDEX: &str = "_expires_at";
     /// PostgreSQL's limit for an identifier is 63 bytes, MySQL's 64 characters.
     const MAX_IDENTIFIER: usize = 63;
 
@@ -48,6 +52,19 @@ impl TableName {
     /// The table beside it that records which migrations were applied.
     pub(crate) fn migrations_quoted(&self, quote: char) -> String {
         self.quoted_with(quote, Self::MIGRATIONS)
+    }
+
+    /// The table beside it that says which janitor is active.
+    pub(crate) fn janitor_quoted(&self, quote: char) -> String {
+        self.quoted_with(quote, Self::JANITOR)
+    }
+
+    /// Fills a migration: `{table}`, and the names that are made from it.
+    pub(crate) fn fill(&self, sql: &str, quote: char) -> String {
+        sql.replace("{table}", &self.quoted(quote))
+            .replace("{name}", &format!("{quote}{}{quote}", self.name)) // without the schema
+            .replace("{janitor}", &self.janitor_quoted(quote))
+            .replace("{expiry_index}", &self.quoted_with(quote, Self::EXPIRY_INDEX))
     }
 
     fn quoted_with(&self, quote: char, suffix: &str) -> String {

@@ -110,11 +110,55 @@ fn quickstart_names_line_and_problem_of_a_malformed_delivery() {
     assert!(message.contains("line 1: ") && message.contains("unicode"), "{message}");
 }
 
+/// Succeeds, and returns what it prints.
+fn success(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = run(command);
+    let stdout = String::from_utf8(stdout).expect("UTF-8");
+    assert!(status.success(), "{status}\n{stdout}\n{}", String::from_utf8_lossy(&stderr));
+    stdout
+}
+
+#[test]
+fn stream_offsets_applies_each_record_once_though_it_is_killed_twenty_times() {
+    let output = success(&mut example("stream_offsets"));
+    let lives: Vec<Vec<&str>> = output.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let lives = &lives[..21];
+    for (life, next) in lives.iter().zip(&lives[1..]) {
+        assert_eq!(life[4], "killed", "{output}");
+        let [applied, from] = [life[3], next[1]].map(|offset| offset.parse::<i64>().expect("an offset"));
+        assert_eq!(from, applied + 1, "{output}");
+    }
+    assert!(output.contains("600 of 600 records were stale") && output.contains("600 records and"), "{output}");
+}
+
+#[test]
+fn late_redelivery_is_told_from_a_new_message_by_its_timestamp() {
+    let output = success(&mut example("late_redelivery"));
+    let lines: Vec<String> = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "the first processed processed processed",
+        "again duplicate duplicate duplicate",
+        "with 3 claims purged processed too old: DeadLetter expired",
+        "2 credits by `undated`",
+    ] {
+        assert!(lines.iter().any(|found| found == line), "no `{line}` in:\n{output}");
+    }
+}
+
+#[test]
+fn versioned_updates_end_in_the_newest_state_in_any_order() {
+    for _ in 0..5 {
+        let output = success(&mut example("versioned_updates"));
+        let count = |outcome: &str| output.lines().filter(|line| line.starts_with(outcome)).count();
+        assert_eq!(count("processed") + count("duplicate") + count("stale"), 30, "{output}");
+        assert!(count("processed") >= 3 && count("duplicate") >= 3, "{output}");
+        assert_eq!(output.matches(" is delivered").count(), 3, "{output}");
+    }
+}
+
 #[test]
 fn payments_api_shows_one_payment_for_many_requests() {
-    let Output { status, stdout, stderr } = run(example("payments_api").arg("--demo"));
-    let output = String::from_utf8(stdout).expect("UTF-8");
-    assert!(status.success(), "{output}\n{}", String::from_utf8_lossy(&stderr));
+    let output = success(example("payments_api").arg("--demo"));
     let lines =
         ["no answer in time", "  409  ", "  201  Idempotent-Replayed: true  ", "  422  ", "  400  ", "  201  {"];
     let mut rest = &*output;

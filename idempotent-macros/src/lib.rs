@@ -80,6 +80,8 @@ use crate::manifest::Dependency;
 ///
 #[doc = option_table!()]
 ///
+/// The front page of `idempotent_runtime` has an example of each, and one table of what is decided first.
+///
 /// # Templates
 ///
 /// `{parameter.field}`, also `.0`, and `.method()` without arguments. Between two parts there is text that starts with

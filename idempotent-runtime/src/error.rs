@@ -39,7 +39,8 @@ pub enum Error {
     /// was processed. Nothing was run.
     ///
     /// Park it for a person to decide: after an outage that was longer than the retention such messages are no
-    /// duplicates. `expired = "skip"` acknowledges them instead, as [`Outcome::Expired`](crate::Outcome::Expired).
+    /// duplicates. `expired = "skip"` acknowledges them instead, as [`Outcome::Expired`](crate::Outcome::Expired). See
+    /// [late redeliveries](crate#late-redeliveries).
     #[error(
         "{0} is older than the retention, so nobody can tell whether it was processed; park it, or choose a longer `retention`"
     )]
@@ -66,12 +67,14 @@ pub enum Error {
         entity: String,
     },
 
-    /// The key came before, with another content: its sender has used one key for two messages. Nothing was run, and
-    /// what is stored of the first one is as it was.
+    /// The key came before, with another content by the handler's `fingerprint`: its sender has used one key for two
+    /// messages. Nothing was run, and what is stored of the first one is as it was. See [the first answer
+    /// again](crate#the-first-answer-again).
     #[error("{0} came before with another content; a new message needs a new key")]
     FingerprintMismatch(FingerprintMismatch),
 
-    /// A value could not be stored for later duplicates, or what is stored cannot be read.
+    /// Of a handler with `replay`: a value could not be stored for later duplicates, or what is stored cannot be read.
+    /// [`ReplayError`] says which; only in the second case was the message processed, before.
     #[error(transparent)]
     Replay(ReplayError),
 

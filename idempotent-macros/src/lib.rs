@@ -80,7 +80,8 @@ use crate::manifest::Dependency;
 ///
 #[doc = option_table!()]
 ///
-/// The front page of `idempotent_runtime` has an example of each, and one table of what is decided first.
+/// The front page of [`idempotent-runtime`](https://docs.rs/idempotent-runtime) has examples of the options about time, order and
+/// answers, and one table of what is decided first.
 ///
 /// # Templates
 ///

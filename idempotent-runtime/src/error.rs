@@ -13,7 +13,7 @@ use crate::replay::ReplayError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A part of the key or of the sender was absent, empty or blank. No SQL was run.
+    /// A part of the key, of the sender or of the entity was absent, empty or blank. No SQL was run.
     ///
     /// Park the message: without an id its duplicates cannot be told from it. If such messages are
     /// expected and harmless twice, `missing = "process"` runs them without a claim.
@@ -48,7 +48,7 @@ pub enum Error {
 
     /// By its own `occurred_at` the message is from more than a day ahead of the database's clock. Nothing was run.
     ///
-    /// Park the message: seconds may have been taken for milliseconds, or the producer's clock is wrong. Its claim would be
+    /// Park the message: milliseconds may have been taken for seconds, or the producer's clock is wrong. Its claim would be
     /// kept far too long.
     #[error(
         "{0} says that it occurred more than a day ahead of the database's clock; check its unit and its producer's clock"

@@ -11,7 +11,10 @@
 //!
 //! /// Adds the credit to the account.
 //! #[idempotent(key = "{event.id}")]
-//! async fn grant_credit(tx: &mut SqliteTransaction<'_>, event: &CreditGranted) -> sqlx::Result<()> {
+//! async fn grant_credit(
+//!     tx: &mut SqliteTransaction<'_>,
+//!     event: &CreditGranted,
+//! ) -> sqlx::Result<()> {
 //!     sqlx::query("UPDATE account SET cents = cents + ? WHERE id = ?")
 //!         .bind(event.cents)
 //!         .bind(event.account)
@@ -21,7 +24,8 @@
 //! }
 //!
 //! async fn on_message(pool: &SqlitePool, event: &CreditGranted) -> sqlx::Result<()> {
-//!     grant_credit(pool, event).await?; // Ok: acknowledge. The first delivery works, every other one is skipped.
+//!     // The first delivery does the work, every other one is skipped. Ok: acknowledge.
+//!     grant_credit(pool, event).await?;
 //!     Ok(())
 //! }
 //! # }
@@ -47,10 +51,9 @@
 //! use idempotent_runtime::{Disposition, Error, UnixSeconds, idempotent};
 //! # use sqlx::{SqlitePool, SqliteTransaction};
 //!
-//! /// Stripe's `created` counts seconds, a Kafka record's timestamp milliseconds: the type says which.
-//! struct Event { id: String, created: UnixSeconds }
+//! struct Event { id: String, created: UnixSeconds } // as Stripe has it
 //!
-//! #[idempotent(key = "{event.id}", retention = "7d", horizon = "3d", occurred_at = "event.created")]
+//! #[idempotent(key = "{event.id}", retention = "7d", occurred_at = "event.created")]
 //! async fn on_event(tx: &mut SqliteTransaction<'_>, event: &Event) -> Result<(), Error> {
 //!     // …
 //! # let _ = (tx, event);
@@ -63,7 +66,8 @@
 //! let of_2020 = Event { id: "evt_1".into(), created: UnixSeconds(1_577_836_800) };
 //! let error = on_event(&pool, &of_2020).await.unwrap_err();
 //! assert!(matches!(error, Error::Expired(_)));
-//! assert_eq!(error.disposition(), Disposition::DeadLetter); // new after an outage, or old: a person can tell
+//! // New after an outage, or old: a person can tell.
+//! assert_eq!(error.disposition(), Disposition::DeadLetter);
 //! # Ok(())
 //! # }
 //! # }
@@ -82,7 +86,11 @@
 //! # use idempotent_runtime::{Error, Outcome, UnixMillis, idempotent};
 //! # use sqlx::{SqlitePool, SqliteTransaction};
 //! #[idempotent(key = "{id}", retention = "1h", occurred_at = "at", expired = "skip")]
-//! async fn show(tx: &mut SqliteTransaction<'_>, id: &str, at: UnixMillis) -> Result<(), Error> {
+//! async fn show(
+//!     tx: &mut SqliteTransaction<'_>,
+//!     id: &str,
+//!     at: UnixMillis, // as a Kafka record has it
+//! ) -> Result<(), Error> {
 //!     // …
 //! # let _ = (tx, id, at);
 //!     Ok(())
@@ -120,7 +128,10 @@
 //! # use sqlx::{SqlitePool, SqliteTransaction};
 //! struct Update { id: String, order: String, version: u32 }
 //!
-//! #[idempotent(key = "{update.id}", sequence(entity = "{update.order}", number = "update.version"))]
+//! #[idempotent(
+//!     key = "{update.id}",
+//!     sequence(entity = "{update.order}", number = "update.version"),
+//! )]
 //! async fn set_state(tx: &mut SqliteTransaction<'_>, update: &Update) -> Result<(), Error> {
 //!     // …
 //! # let _ = (tx, update);
@@ -200,7 +211,13 @@
 //! struct Receipt { payment: i64 }
 //!
 //! #[idempotent(key = "{key}", sender = "{account}", fingerprint = "{to}/{cents}", replay)]
-//! async fn pay(tx: &mut SqliteTransaction<'_>, account: &str, key: &str, to: &str, cents: i64) -> Result<Receipt, Error> {
+//! async fn pay(
+//!     tx: &mut SqliteTransaction<'_>,
+//!     account: &str,
+//!     key: &str,
+//!     to: &str,
+//!     cents: i64,
+//! ) -> Result<Receipt, Error> {
 //!     // …
 //! # let _ = (tx, account, key, to, cents);
 //!     Ok(Receipt { payment: 1 })
@@ -209,8 +226,10 @@
 //! # pub async fn run() -> Result<(), Error> {
 //! # let pool = SqlitePool::connect("sqlite::memory:").await?;
 //! # idempotent_runtime::migrate(&pool).await?;
-//! assert_eq!(pay(&pool, "alice", "k1", "shop", 1200).await?, Outcome::Processed(Receipt { payment: 1 }));
-//! assert_eq!(pay(&pool, "alice", "k1", "shop", 1200).await?, Outcome::Replayed(Receipt { payment: 1 }));
+//! let first = pay(&pool, "alice", "k1", "shop", 1200).await?;
+//! assert_eq!(first, Outcome::Processed(Receipt { payment: 1 }));
+//! let again = pay(&pool, "alice", "k1", "shop", 1200).await?;
+//! assert_eq!(again, Outcome::Replayed(Receipt { payment: 1 }));
 //! let error = pay(&pool, "alice", "k1", "shop", 9900).await.unwrap_err();
 //! assert!(matches!(error, Error::FingerprintMismatch(_)));
 //! assert_eq!(error.http_status(), 422);

@@ -13,10 +13,13 @@ use crate::Stale;
 /// ```
 /// use idempotent_runtime::Outcome;
 ///
-/// fn http_status(outcome: &Outcome<i64>) -> u16 {
+/// fn story(outcome: Outcome<i64>) -> String {
 ///     match outcome {
-///         Outcome::Processed(_) => 201,
-///         Outcome::Replayed(_) | Outcome::Duplicate(_) | Outcome::Stale(_) | Outcome::Expired(_) => 200,
+///         Outcome::Processed(balance) => format!("the balance is {balance} now"),
+///         Outcome::Replayed(balance) => format!("the balance was {balance} then"),
+///         Outcome::Duplicate(message) => format!("{message} was processed before"),
+///         Outcome::Stale(update) => format!("`{}` is beyond {}", update.entity(), update.number()),
+///         Outcome::Expired(message) => format!("{message} is too old to tell"),
 ///     }
 /// }
 /// ```
@@ -29,8 +32,8 @@ pub enum Outcome<T> {
     /// An earlier delivery of the same message did the work, and this is what it returned. Of a handler with
     /// [`replay`](crate#the-first-answer-again).
     Replayed(T),
-    /// An earlier delivery of the same message did the work. Of a handler with `replay`: its claim holds no value, since
-    /// it was made before the handler had `replay`.
+    /// An earlier delivery of the same message did the work. From a handler with `replay` only where that delivery came
+    /// before the handler had `replay`, so that there is no value.
     Duplicate(Duplicate),
     /// A newer message of the same entity, or this very one, had been applied before. Of a handler with
     /// [`sequence`](crate#order).

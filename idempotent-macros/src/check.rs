@@ -32,6 +32,14 @@ impl<'a> Handler<'a> {
         check_claim(signature, errors);
         let settings = Settings::read(options, signature, package, errors);
         let output = signature.output.as_ref()?;
+        let value = output.value.as_ref().filter(|_| settings.replay);
+        if let Some(borrow) = value.and_then(types::borrow) {
+            errors.on(
+                borrow,
+                "`replay` gives the value to later deliveries, so it cannot borrow from this one: return an owned value, \
+                 like `String`",
+            );
+        }
         errors.is_empty().then_some(Self { signature, output, settings })
     }
 }

@@ -233,6 +233,35 @@ pub(crate) fn replay(settings: &Settings) -> String {
     }
 }
 
+pub(crate) fn wait(settings: &Settings) -> String {
+    let Some(wait) = &settings.wait else { return String::new() };
+    if wait.millis == 0 {
+        "**Wait:** not at all for another delivery of the same key that is being processed: `Error::InProgress` at once.".to_owned()
+    } else {
+        format!(
+            "**Wait:** at most {} for another delivery of the same key that is being processed, then \
+             `Error::InProgress`.",
+            code(&wait.text)
+        )
+    }
+}
+
+pub(crate) fn retry(settings: &Settings) -> String {
+    match settings.retry {
+        0 => String::new(),
+        times => format!(
+            "**Retry:** after a transient error of the database the body runs again, up to {times} more times, each in a \
+             transaction of its own. Never after a commit whose fate is unknown, and not in a transaction of the caller's."
+        ),
+    }
+}
+
+pub(crate) fn isolation(settings: &Settings) -> String {
+    settings.isolation.map_or_else(String::new, |level| {
+        format!("**Isolation:** {}. It cannot join a transaction of the caller's.", code(level.text()))
+    })
+}
+
 pub(crate) fn missing(settings: &Settings) -> String {
     let part = if settings.sequence.is_some() { "key or the entity" } else { "key" };
     let part = if settings.key.template.source.is_empty() { "entity" } else { part };

@@ -66,6 +66,25 @@ impl Duration {
     }
 }
 
+/// The longest wait: a day, which every engine can count.
+const LONGEST_WAIT_MILLIS: u64 = 86_400_000;
+
+/// Reads how long to wait, in milliseconds: `5s`, `250ms`, or zero of any unit.
+///
+/// # Errors
+///
+/// What is wrong with the text, as the end of a sentence that starts with the text.
+pub(crate) fn wait_millis(text: &str) -> Result<u64, &'static str> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let number = || digits.parse::<u64>().map_err(|_| "is no whole number followed by a unit");
+    let millis = match &text[digits.len()..] {
+        "ms" => number()?,
+        unit if UNITS.iter().any(|(letter, ..)| unit.chars().eq([*letter])) && number() == Ok(0) => 0,
+        _ => Duration::parse(text)?.secs() * 1000,
+    };
+    if millis > LONGEST_WAIT_MILLIS { Err("is longer than a day") } else { Ok(millis) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Duration;

@@ -12,7 +12,7 @@ use crate::duration::Duration;
 use crate::identity::{Identity, Root};
 use crate::rewrite::{self, text};
 use crate::runtime::Runtime;
-use crate::settings::{Missing, Sequence, Settings};
+use crate::settings::{Isolation, Missing, Sequence, Settings};
 use crate::signature::{Binding, Parameter, Role, Signature, plain_name, shown};
 use crate::template::{Part, Step};
 use crate::{attributes, document, types};
@@ -51,36 +51,64 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     let result = Ident::new("result", at_error);
     let (replay, settle, finish) = if settings.replay {
         // Whether the value can be stored is a matter of its type.
-        let at_value = span.located_at(types::anchor(&output.inferred));
-        let json = quote_spanned!(at_value=> #private::Replay::json());
+        let place = types::anchor(output.value.as_ref().unwrap_or(&output.inferred));
+        let Runtime { private: at_value, .. } = runtime.located_at(place);
+        let json = quote_spanned!(span.located_at(place)=> #at_value::Replay::json());
         (
             quote_spanned!(span=> let replay = #json;),
-            quote_spanned!(at_error=> session.settle_or_replay(refused, #private::Some(replay))),
-            quote_spanned!(at_error=> run.finish_and_store(#result, #private::Some(replay))),
+            quote_spanned!(at_error=> session.settle_or_replay(refused, #private::Some(replay)).await),
+            quote_spanned!(at_error=> run.finish_and_store(#result, #private::Some(replay)).await),
         )
     } else {
-        let none = TokenStream::new();
-        (none, quote_spanned!(at_error=> session.settle(refused)), quote_spanned!(at_error=> run.finish(#result)))
+        let settle = quote_spanned!(at_error=> session.settle(refused).await);
+        (TokenStream::new(), settle, quote_spanned!(at_error=> run.finish(#result).await))
     };
-    let statements = quote_spanned! {span=>
-        let handler = #spec;
-        #(#sources)*
-        let mut session = #message.open(source);
-        #replay
+    let once = quote_spanned! {span=>
         // A conflict before the body has run makes the loop begin again.
         let mut run = loop {
             let refused = match session.begin().await {
                 #private::Ok(run) => break run,
                 #private::Err(refused) => refused,
             };
-            if let #private::Some(outcome) = #settle.await {
+            if let #private::Some(outcome) = #settle {
                 return outcome;
             }
         };
         #parts
         let #result = #body.await;
-        let outcome = #finish.await;
-        return session.close(outcome).await;
+        let outcome = #finish;
+    };
+    let run = if settings.retry == 0 {
+        quote_spanned!(span=> #once return session.close(outcome).await;)
+    } else {
+        let arguments = arguments_again(signature, runtime);
+        // Whether an error is transient is a matter of its type.
+        let Runtime { private: at_type, .. } = runtime.located_at(output.error);
+        let transient = quote_spanned!(at_error=> {
+            use #at_type::{AnyError as _, AsAnyError as _, AsSharedError as _, NoError as _, OwnError as _};
+            (&&&&&#at_type::Probe(error)).is_transient()
+        });
+        quote_spanned! {span=>
+            // A transient error makes the loop run again, in a new transaction.
+            loop {
+                #arguments
+                #once
+                let transient = match &outcome {
+                    #private::Err(error) => #transient,
+                    #private::Ok(_) => false,
+                };
+                if !(transient && session.runs_again().await) {
+                    return session.close(outcome).await;
+                }
+            }
+        }
+    };
+    let statements = quote_spanned! {span=>
+        let handler = #spec;
+        #(#sources)*
+        let mut session = #message.open(source);
+        #replay
+        #run
     };
     rewrite::function(signature, runtime, &document::section(handler), &statements)
 }
@@ -185,6 +213,24 @@ fn spec(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     if settings.replay {
         field("replay", quote!(true));
     }
+    if let Some(wait) = &settings.wait {
+        let millis = Literal::u64_unsuffixed(wait.millis);
+        field("wait_millis", quote_spanned!(span=> #private::Some(#millis)));
+    }
+    if settings.retry > 0 {
+        field("retry", Literal::u16_unsuffixed(settings.retry).into_token_stream());
+    }
+    if let Some(isolation) = settings.isolation {
+        let level = Ident::new(
+            match isolation {
+                Isolation::ReadCommitted => "ReadCommitted",
+                Isolation::RepeatableRead => "RepeatableRead",
+                Isolation::Serializable => "Serializable",
+            },
+            span,
+        );
+        field("isolation", quote_spanned!(span=> #private::Some(#private::Isolation::#level)));
+    }
     let function = text(&plain_name(&signature.function.signature.ident));
     quote_spanned! {span=>
         {
@@ -199,6 +245,21 @@ fn spec(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
             &HANDLER
         }
     }
+}
+
+/// Each run of the body gets arguments of its own.
+fn arguments_again(signature: &Signature, runtime: &Runtime) -> TokenStream {
+    signature
+        .with_role(Role::Plain)
+        .flat_map(|parameter| parameter.bindings.iter().map(move |binding| (parameter, binding)))
+        .map(|(Parameter { cfgs, ty, .. }, Binding { cfgs: fields, outer, .. })| {
+            // What cannot be given twice is an error at its type.
+            let place = types::anchor(ty);
+            let Runtime { private, .. } = runtime.located_at(place);
+            let span = Span::mixed_site().located_at(place);
+            quote_spanned!(span=> #(#cfgs)* #(#fields)* let #outer = #private::again(&#outer);)
+        })
+        .collect()
 }
 
 /// The expression that makes the message from the parameters.
@@ -314,11 +375,13 @@ fn body(
         quote!(#(#moved)*)
     });
     let block = signature.function.body.as_ref().map(|body| user_block(body, returned));
+    // A value of another type is shown beside the type that was written.
+    let early = quote_spanned!(span.located_at(types::anchor(returned))=> return early;);
     quote_spanned! {span=>
         async move {
             // Tells the compiler the type that `?` and `return` are to have.
             if let #private::Some(early) = #private::None::<#returned> {
-                return early;
+                #early
             }
             #(#bindings)*
             #block

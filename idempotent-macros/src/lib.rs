@@ -138,7 +138,7 @@ pub fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// `#[key_part(crate = path)]` on the type says where `idempotent_runtime` is found, if it is renamed or re-exported.
+/// `#[key_part(crate = path)]` on the type says where `idempotent_runtime` is found, if another crate re-exports it.
 #[proc_macro_derive(KeyPart, attributes(key_part))]
 pub fn derive_key_part(input: TokenStream) -> TokenStream {
     key_part::derive_in(input.into(), &Dependency::find()).into()

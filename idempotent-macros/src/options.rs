@@ -7,7 +7,7 @@ use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::ToTokens as _;
 use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
-use syn::{LitStr, Path};
+use syn::{LitInt, LitStr, Path};
 
 use crate::display::display;
 use crate::document;
@@ -24,6 +24,8 @@ pub(crate) enum Form {
     Path,
     /// `name`
     Flag,
+    /// `name = 3`
+    Count,
     /// `name(entity = "text", number = "text")`
     Sequence,
 }
@@ -84,8 +86,14 @@ options! {
         "What the key stands for: the same key with another content is refused with `Error::FingerprintMismatch`. A template in which `Option` is always allowed; kept as a digest";
     Replay "replay": Flag, "replay", document::replay,
         "Stores what the handler returns with `Ok`, as JSON of at most 1 MiB, and gives it to duplicates as `Outcome::Replayed`. Needs the feature `replay`";
+    Wait "wait": Text, r#"wait = "5s""#, document::wait,
+        "How long to wait for another delivery that is processing the same key, before `Error::InProgress`; `\"0s\"` answers at once. `ms` too. Default: `5s`";
+    Retry "retry": Count, "retry = 3", document::retry,
+        "How often the body may run again after a transient error of the database, each time in a new transaction. Its arguments must be shared references or `Clone`. Default: 0";
+    Isolation "isolation": Text, r#"isolation = "serializable""#, document::isolation,
+        "The isolation of the handler's transaction: `\"serializable\"`, `\"repeatable read\"` or `\"read committed\"`. Not for joining. Default: the database's";
     Crate "crate": Path, "crate = my_facade::idempotent_runtime", document::nothing,
-        "Where `idempotent_runtime` is found, if it is renamed or re-exported";
+        "Where `idempotent_runtime` is found, if another crate re-exports it. A dependency that `Cargo.toml` renames is found by itself";
 }
 
 impl Name {
@@ -103,6 +111,7 @@ enum Value {
     Text(LitStr),
     Path(Path),
     Flag(Ident),
+    Count(LitInt),
     Sequence(SequenceTexts),
     /// Something that has been reported, so that nobody reports that it is missing.
     Wrong,
@@ -163,12 +172,20 @@ impl Options {
         })
     }
 
+    pub(crate) fn count(&self, name: Name) -> Option<&LitInt> {
+        self.0.iter().find_map(|(known, value)| match value {
+            Value::Count(count) if *known == name => Some(count),
+            _ => None,
+        })
+    }
+
     /// Something to point at when the option should not be there.
     pub(crate) fn place(&self, name: Name) -> Option<TokenStream> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| match value {
             Value::Text(text) => text.to_token_stream(),
             Value::Path(path) => path.to_token_stream(),
             Value::Flag(ident) => ident.to_token_stream(),
+            Value::Count(count) => count.to_token_stream(),
             Value::Sequence(texts) => texts.entity.to_token_stream(),
             Value::Wrong => TokenStream::new(),
         })
@@ -211,10 +228,7 @@ impl Entry {
             (Form::Flag, None) => Ok(Value::Flag(ident.clone())),
             (Form::Flag, Some(other)) => {
                 let wrong: TokenStream = std::iter::once(other).chain(tokens).collect();
-                Err(syn::Error::new_spanned(
-                    wrong,
-                    format!("`{text}` stands alone: write `{text}`, and a comma behind it"),
-                ))
+                Err(syn::Error::new_spanned(wrong, format!("`{text}` takes no value: write `{text}` alone")))
             }
             (Form::Sequence, Some(TokenTree::Group(group))) if group.delimiter() == Delimiter::Parenthesis => {
                 let rest: TokenStream = tokens.collect();
@@ -233,7 +247,7 @@ impl Entry {
                     format!("`{text}` is followed by its entity and number in parentheses: write `{example}`");
                 Err(syn::Error::new_spanned(wrong, message))
             }
-            (Form::Text | Form::Path, next) => self.read_value(ident, next, tokens),
+            (Form::Text | Form::Path | Form::Count, next) => self.read_value(ident, next, tokens),
         }
     }
 
@@ -261,6 +275,7 @@ impl Entry {
         let parser = |input: ParseStream<'_>| {
             let parsed = match form {
                 Form::Path => input.call(Path::parse_mod_style).map(Value::Path),
+                Form::Count => input.parse().map(Value::Count),
                 Form::Text | Form::Flag | Form::Sequence => input.parse().map(Value::Text),
             };
             let rest: TokenStream = input.parse()?;
@@ -293,6 +308,7 @@ impl Entry {
                 }
                 _ => format!("`{text}` is text in quotes: write `{example}`"),
             },
+            Form::Count => format!("`{text}` is a whole number without quotes: write `{example}`"),
             Form::Path | Form::Flag | Form::Sequence => {
                 let path = syn::parse2::<LitStr>(value.clone()).and_then(|text| text.parse_with(Path::parse_mod_style));
                 let example =

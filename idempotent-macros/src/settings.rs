@@ -1,10 +1,14 @@
 //! What the options say, checked: the identity of a handler's messages and how long it is kept.
 
-use crate::duration::Duration;
+use syn::{Receiver, ReceiverKind};
+
+use crate::duration::{self, Duration};
 use crate::errors::Errors;
 use crate::identity::{self, Field, Identity};
 use crate::options::{Name, Options};
 use crate::signature::{Role, Signature, plain_name};
+use crate::suggest::nearest;
+use crate::types::{self, Passing};
 
 /// Longest consumer name, and longest literal text of a sender, in bytes.
 const LONGEST_NAME: usize = 128;
@@ -23,6 +27,38 @@ pub(crate) struct Settings {
     pub(crate) sequence: Option<Sequence>,
     pub(crate) fingerprint: Option<Identity>,
     pub(crate) replay: bool,
+    /// In milliseconds.
+    pub(crate) wait: Option<Wait>,
+    pub(crate) retry: u16,
+    pub(crate) isolation: Option<Isolation>,
+}
+
+/// How long to wait for a rival.
+pub(crate) struct Wait {
+    pub(crate) millis: u64,
+    /// As written.
+    pub(crate) text: String,
+}
+
+/// What a handler's transaction is isolated from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Isolation {
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+impl Isolation {
+    const ALL: [Self; 3] = [Self::Serializable, Self::RepeatableRead, Self::ReadCommitted];
+
+    /// As written in the attribute.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
+            Self::Serializable => "serializable",
+        }
+    }
 }
 
 /// Whose order is kept, and what says which message is newer.
@@ -84,6 +120,9 @@ impl Settings {
             sequence: sequence(options, signature, errors),
             fingerprint: fingerprint(options, signature, errors),
             replay: options.flag(Name::Replay).is_some(),
+            wait: wait(options, errors),
+            retry: retry(options, signature, errors),
+            isolation: isolation(options, errors),
         }
     }
 }
@@ -203,6 +242,50 @@ fn fingerprint(options: &Options, signature: &Signature, errors: &mut Errors) ->
     let consequence = "all messages would say the same";
     identity::check_parts("fingerprint", consequence, &fingerprint, text, signature, errors);
     Some(fingerprint)
+}
+
+fn wait(options: &Options, errors: &mut Errors) -> Option<Wait> {
+    let text = options.text(Name::Wait)?;
+    let value = text.value();
+    let millis = duration::wait_millis(&value).map_err(|problem| {
+        errors.on(
+            text,
+            format_args!("`{value}` {problem}: write a whole number and `ms`, `s` or `m`, as in `wait = \"5s\"`"),
+        );
+    });
+    Some(Wait { millis: millis.ok()?, text: value })
+}
+
+fn retry(options: &Options, signature: &Signature, errors: &mut Errors) -> u16 {
+    let Some(count) = options.count(Name::Retry) else { return 0 };
+    let once = |receiver: &&Receiver| match &receiver.kind {
+        ReceiverKind::Reference(_, _, mutability) => mutability.is_some(),
+        ReceiverKind::Typed(_, ty) => types::passing(ty).0 != Passing::Shared,
+        _ => true,
+    };
+    if let Some(receiver) = signature.function.signature.receiver().filter(once) {
+        errors.on(receiver, "`retry` may run the body again, and this `self` can be given to it once: write `&self`");
+    }
+    let times = count.base10_parse().ok().filter(|times| (1..=1000).contains(times));
+    if times.is_none() {
+        errors.on(count, format_args!("`retry` cannot be {count}: write a number from 1 to 1000"));
+    }
+    times.unwrap_or_default()
+}
+
+fn isolation(options: &Options, errors: &mut Errors) -> Option<Isolation> {
+    let text = options.text(Name::Isolation)?;
+    let value = text.value();
+    let found = Isolation::ALL.into_iter().find(|level| level.text() == value);
+    if found.is_none() {
+        let near = nearest(&value.to_lowercase(), Isolation::ALL.map(Isolation::text));
+        let advice = near.map_or_else(
+            || "write one of `\"serializable\"`, `\"repeatable read\"`, `\"read committed\"`".to_owned(),
+            |level| format!("write `isolation = \"{level}\"`"),
+        );
+        errors.on(text, format_args!("there is no isolation `{value}`: {advice}"));
+    }
+    found
 }
 
 /// Options that exclude each other, or need each other.

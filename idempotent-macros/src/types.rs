@@ -199,6 +199,8 @@ pub(crate) struct Output {
     pub(crate) inferred: Type,
     /// With `Outcome` around the value.
     pub(crate) rewritten: TokenStream,
+    /// The type of the value, where it is written.
+    pub(crate) value: Option<Type>,
     /// Where its error type is.
     pub(crate) error: Span,
 }
@@ -227,8 +229,10 @@ impl Output {
                 #end
             }
         };
-        let error = last_segment(written).and_then(|segment| type_arguments(segment).get(1).map(|error| anchor(error)));
-        Some(Self { inferred: without_impl(written), rewritten, error: error.unwrap_or_else(|| anchor(written)) })
+        let arguments = last_segment(written).map(type_arguments).unwrap_or_default();
+        let value = arguments.first().map(|value| Type::clone(value));
+        let error = anchor(arguments.get(1).copied().unwrap_or(written));
+        Some(Self { inferred: without_impl(written), rewritten, value, error })
     }
 }
 
@@ -258,6 +262,22 @@ fn wrap_value(ty: &mut Type, runtime: &Path) -> bool {
         }
         _ => false,
     }
+}
+
+/// The first thing in the type that borrows.
+pub(crate) fn borrow(ty: &Type) -> Option<TokenStream> {
+    struct Find(Option<TokenStream>);
+    impl<'ast> Visit<'ast> for Find {
+        fn visit_type_reference(&mut self, reference: &'ast syn::TypeReference) {
+            self.0.get_or_insert_with(|| reference.to_token_stream());
+        }
+        fn visit_lifetime(&mut self, lifetime: &'ast Lifetime) {
+            self.0.get_or_insert_with(|| lifetime.to_token_stream());
+        }
+    }
+    let mut find = Find(None);
+    find.visit_type(ty);
+    find.0
 }
 
 /// The type with `_` in place of every `impl Trait`.

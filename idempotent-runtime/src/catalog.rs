@@ -44,6 +44,12 @@ pub struct Spec {
     pub fingerprint: Template,
     /// Whether a duplicate gets the first answer.
     pub replay: bool,
+    /// How long to wait for a rival.
+    pub wait_millis: Option<u64>,
+    /// How often the body may run again.
+    pub retry: usize,
+    /// What its transaction is isolated from.
+    pub isolation: Option<Isolation>,
     /// The function with its module path.
     pub function: &'static str,
     /// Where it stands.
@@ -68,10 +74,35 @@ impl Spec {
         number: "",
         fingerprint: Template::EMPTY,
         replay: false,
+        wait_millis: None,
+        retry: 0,
+        isolation: None,
         function: "",
         file: "",
         line: 0,
     };
+}
+
+/// How far a handler's transaction is isolated from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// Each statement sees what was committed before it.
+    ReadCommitted,
+    /// All statements see what was committed before the first.
+    RepeatableRead,
+    /// As if transactions ran one after the other.
+    Serializable,
+}
+
+impl Isolation {
+    /// As in SQL and in the attribute.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadCommitted => "READ COMMITTED",
+            Self::RepeatableRead => "REPEATABLE READ",
+            Self::Serializable => "SERIALIZABLE",
+        }
+    }
 }
 
 /// What happens to a message that is older than the retention.

@@ -8,6 +8,7 @@ use sqlx::{Pool, Transaction};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::Error;
+use crate::catalog::Isolation;
 use crate::key::Fingerprint;
 use crate::outcome::Identity;
 use crate::replay::StoredValue;
@@ -181,6 +182,9 @@ macro_rules! lookups {
 
 use lookups;
 
+/// How long a rival may hold a claim unless the handler says otherwise.
+const DEFAULT_WAIT: Duration = Duration::from_secs(5);
+
 /// What has to hold before the body of a message runs, and what is written of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission<'a> {
@@ -191,8 +195,16 @@ pub(crate) struct Admission<'a> {
     pub(crate) occurred: Option<Occurred>,
     /// It is newer than what was applied to its entity.
     pub(crate) position: Option<&'a Position>,
+    /// How long a rival may hold what is claimed here, if the handler says so.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) isolation: Option<Isolation>,
+}
+
+impl Admission<'_> {
     /// How long a rival may hold what is claimed here.
-    pub(crate) wait: Duration,
+    pub(crate) fn wait(&self) -> Duration {
+        self.wait.unwrap_or(DEFAULT_WAIT)
+    }
 }
 
 /// The claim of one message.

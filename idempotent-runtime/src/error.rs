@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::catalog::Isolation;
 use crate::database::{self, Failure};
 use crate::outcome::{Expired, FingerprintMismatch, Identity, InProgress, OccurredInFuture};
 use crate::replay::ReplayError;
@@ -302,6 +303,14 @@ impl Error {
 
     pub(crate) fn missing_key(consumer: &'static str, part: &'static str) -> Self {
         Self::MissingKey { consumer, part }
+    }
+
+    pub(crate) fn isolated(consumer: &str, isolation: Isolation) -> Self {
+        Self::Configuration(format!(
+            "consumer `{consumer}` declares `isolation = \"{}\"`, and a transaction that it joins has its own: pass the pool, or \
+             remove the option and begin the caller's transaction that way",
+            isolation.as_str().to_ascii_lowercase()
+        ))
     }
 
     /// An error of COMMIT, or of what closes the transaction in the same request.

@@ -305,10 +305,12 @@ mod outcome;
 mod process;
 mod replay;
 mod run;
+mod seen;
 mod sequence;
 mod source;
 mod store;
 mod timestamp;
+mod transient;
 
 pub use catalog::{Catalog, Handler, catalog};
 pub use claim::{Claim, Claimed};
@@ -325,3 +327,4 @@ pub use sequence::{SequenceNumber, Stale};
 pub use source::{IntoSource, Source};
 pub use store::{ClaimStore, ClaimStoreBuilder, commit};
 pub use timestamp::{Timestamp, UnixMillis, UnixSeconds};
+pub use transient::{RetryArgument, Transient};

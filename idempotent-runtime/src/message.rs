@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::catalog::{Handler, IfExpired, Missing};
+use crate::catalog::{Handler, IfExpired, Missing, Spec};
 use crate::claim::Claim;
 use crate::database::{Admission, NewClaim, Occurred, Recalled, Verdict};
 use crate::key::{self, Encoded, Fingerprint, Writer};
@@ -13,9 +13,6 @@ use crate::sequence::{Position, SequenceNumber, Stale};
 use crate::store::Settings;
 use crate::timestamp::Timestamp;
 use crate::{Error, observe};
-
-/// How long a rival may hold what a message claims.
-const WAIT: Duration = Duration::from_secs(5);
 
 impl Writer {
     /// Writes the key of a message.
@@ -131,7 +128,9 @@ impl Message {
             fingerprint: self.fingerprint.as_ref(),
         });
         let (occurred, position) = (self.occurred, self.position.as_ref());
-        Admission { statements: &settings.statements, claim, occurred, position, wait: WAIT }
+        let Spec { wait_millis, isolation, .. } = *self.handler.spec();
+        let wait = wait_millis.map(Duration::from_millis);
+        Admission { statements: &settings.statements, claim, occurred, position, wait, isolation }
     }
 
     /// Of a message without a claim, as much as is known.

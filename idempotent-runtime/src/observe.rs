@@ -67,6 +67,31 @@ pub(crate) fn unclaimed(consumer: &'static str) {
     count(consumer, "", "unclaimed");
 }
 
+/// A duplicate that the seen cache knew.
+pub(crate) fn seen(consumer: &'static str) {
+    event("idempotent_seen_cache_hits_total", consumer);
+}
+
+/// A conflict while claiming, which is tried again.
+pub(crate) fn conflict(consumer: &'static str) {
+    tracing::debug!(consumer, "conflict while claiming: trying again");
+    event("idempotent_claim_conflicts_total", consumer);
+}
+
+/// A body that runs again.
+pub(crate) fn retried(consumer: &'static str) {
+    tracing::debug!(consumer, "transient error: running again");
+    event("idempotent_retries_total", consumer);
+}
+
+#[cfg(feature = "metrics")]
+fn event(name: &'static str, consumer: &'static str) {
+    metrics::counter!(name, "consumer" => consumer).increment(1);
+}
+
+#[cfg(not(feature = "metrics"))]
+const fn event(_name: &'static str, _consumer: &'static str) {}
+
 pub(crate) fn lost(lost: &TransactionLost) {
     if lost.kept {
         tracing::error!("{lost}");

@@ -12,10 +12,11 @@ pub use sqlx::Postgres;
 #[cfg(feature = "sqlite")]
 pub use sqlx::Sqlite;
 
-pub use crate::catalog::{IfExpired, Missing, Registered, Spec, handler};
+pub use crate::catalog::{IfExpired, Isolation, Missing, Registered, Spec, handler};
 pub use crate::key::{Encoded, Template, Writer};
 pub use crate::message::Message;
 pub use crate::replay::Replay;
+pub use crate::transient::{AnyError, AsAnyError, AsSharedError, NoError, OwnError, Probe, again};
 use crate::{Claim, KeyPart, PartWriter};
 
 /// What a handler's transaction parameter refers to, so that an alias leads to its database.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, Pool};
 
@@ -18,7 +19,11 @@ use crate::store::Settings;
 use crate::{Database, Error, Outcome, Source, observe};
 
 /// How often begin and claim are tried again after a conflict. The body has not run, so this needs nobody's leave.
-const CLAIM_RETRIES: u32 = 3;
+const CLAIM_RETRIES: usize = 10;
+/// The pauses before that, at first and at most, each up to twice as long by chance.
+const CLAIM_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
+/// The pauses before the body runs again.
+const RUN_PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 /// How long bringing back a connection may take before it is closed instead.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -28,7 +33,16 @@ pub struct Session<'c, DB: Database> {
     link: Link<'c, DB>,
     settings: &'c Settings,
     progress: Progress,
-    retries: u32,
+    /// Whether the handler works in its caller's transaction.
+    joined: bool,
+    /// The pauses that are left, for conflicts while claiming and for the body.
+    claim_pauses: ExponentialBackoff,
+    run_pauses: ExponentialBackoff,
+}
+
+fn pauses([first, longest]: [Duration; 2], times: usize) -> ExponentialBackoff {
+    let pauses = ExponentialBuilder::new().with_min_delay(first).with_max_delay(longest).with_max_times(times);
+    pauses.with_jitter().build()
 }
 
 enum Link<'c, DB: Database> {
@@ -48,8 +62,8 @@ enum Refusal {
     Verdict(Verdict),
     /// It failed.
     Failed(Error),
-    /// A conflict kept it from its claim.
-    Again,
+    /// A conflict kept it from its claim; it is tried again after this pause.
+    Again(Duration),
 }
 
 impl Refusal {
@@ -57,8 +71,8 @@ impl Refusal {
         Err(Refused(Self::Failed(error)))
     }
 
-    const fn again<R>() -> Result<R, Refused> {
-        Err(Refused(Self::Again))
+    const fn again<R>(pause: Duration) -> Result<R, Refused> {
+        Err(Refused(Self::Again(pause)))
     }
 }
 
@@ -73,7 +87,9 @@ impl Message {
             Kind::Transaction(connection) => Link::Transaction(connection),
             Kind::Bare(connection) => Link::Bare(connection),
         };
-        Session { message: self, link, settings, progress: Progress::Clean, retries: CLAIM_RETRIES }
+        let claim_pauses = pauses(CLAIM_PAUSES, CLAIM_RETRIES);
+        let run_pauses = pauses(RUN_PAUSES, self.handler.spec().retry);
+        Session { message: self, link, settings, progress: Progress::Clean, joined: false, claim_pauses, run_pauses }
     }
 }
 
@@ -88,7 +104,15 @@ impl<DB: Database> Session<'_, DB> {
             return Refusal::failed(error);
         }
         self.recover().await;
-        let Self { message, link, settings, progress, retries } = self;
+        let Self { message, link, settings, progress, joined, claim_pauses, .. } = self;
+        let seen = match (&*link, &settings.seen, &message.claim) {
+            (Link::Pool { .. }, Some(seen), Some(Claim(identity))) if !message.recalls() => Some((seen, identity)),
+            _ => None,
+        };
+        if seen.is_some_and(|(seen, identity)| seen.contains(identity)) {
+            observe::seen(message.handler.consumer());
+            return Err(Refused(Refusal::Verdict(Verdict::Duplicate)));
+        }
         let admission = message.admission(settings);
         let of_transaction = matches!(link, Link::Transaction(_));
         let (connection, place) = match link {
@@ -110,6 +134,11 @@ impl<DB: Database> Session<'_, DB> {
             }
             Link::Transaction(connection) => (&mut **connection, Place::Callers),
         };
+        *joined = matches!(place, Place::Callers);
+        let joined = *joined;
+        if let (true, Some(isolation)) = (joined, admission.isolation) {
+            return Refusal::failed(Error::isolated(message.handler.consumer(), isolation));
+        }
         let begun = match place {
             Place::Callers => DB::join(connection, admission).await,
             Place::Own { reclaimable } => {
@@ -117,15 +146,17 @@ impl<DB: Database> Session<'_, DB> {
                 DB::begin(connection, admission, reclaimable).await
             }
         };
-        let joined = matches!(place, Place::Callers);
         match begun {
             Ok(Ok((transaction, watch))) => {
                 if !joined {
                     *progress = Progress::Open;
                 }
-                Ok(Run { transaction, watch, message, settings, progress })
+                Ok(Run { transaction, watch, message, settings, seen, progress })
             }
             Ok(Err(verdict)) => {
+                if let (Verdict::Duplicate, Some((seen, identity))) = (verdict, seen) {
+                    seen.insert(identity);
+                }
                 match place {
                     Place::Own { reclaimable: true } => *progress = Progress::Refused,
                     Place::Own { reclaimable: false } => *progress = Progress::Closed,
@@ -136,20 +167,25 @@ impl<DB: Database> Session<'_, DB> {
             // The caller's transaction is not there any more.
             Err(sqlx::Error::BeginFailed) if of_transaction => Refusal::failed(lost(message.claim.as_ref(), false)),
             // sqlx has counted one on a connection that has none: bring it back, and begin on it.
-            Err(sqlx::Error::BeginFailed) if joined && *retries > 0 => {
-                *progress = Progress::Open;
-                *retries -= 1;
-                Refusal::again()
-            }
+            Err(sqlx::Error::BeginFailed) if joined => match claim_pauses.next() {
+                Some(pause) => {
+                    *progress = Progress::Open;
+                    Refusal::again(pause)
+                }
+                None => Refusal::failed(Error::Database(sqlx::Error::BeginFailed)),
+            },
             Err(error) => {
                 let error = if admission.claim.is_some() || admission.position.is_some() {
                     claim_error(error, &settings.statements, &message.identity())
                 } else {
                     Error::Database(error)
                 };
-                if !joined && *retries > 0 && is_conflict(&error) {
-                    *retries -= 1;
-                    return Refusal::again();
+                if !joined
+                    && is_conflict(&error)
+                    && let Some(pause) = claim_pauses.next()
+                {
+                    observe::conflict(message.handler.consumer());
+                    return Refusal::again(pause);
                 }
                 Refusal::failed(error)
             }
@@ -183,7 +219,12 @@ impl<DB: Database> Session<'_, DB> {
 
     async fn conclude(&mut self, Refused(refusal): Refused) -> Settled {
         let settled = match refusal {
-            Refusal::Again => return Settled::Again, // `begin` brings the connection back
+            Refusal::Again(pause) => {
+                // Others may use the connection meanwhile.
+                self.recover().await;
+                sqlx_core::rt::sleep(pause).await;
+                return Settled::Again;
+            }
             Refusal::Failed(error) => Settled::Failed(error),
             Refusal::Verdict(Verdict::Duplicate) if self.message.recalls() => self.recall().await,
             Refusal::Verdict(verdict) => self.message.judged(verdict),
@@ -208,13 +249,22 @@ impl<DB: Database> Session<'_, DB> {
         match recalled {
             Ok(Some(recalled)) => self.message.recalled(identity, recalled),
             // Somebody has deleted it since.
-            Ok(None) if !matches!(self.link, Link::Transaction(_)) && self.retries > 0 => {
-                self.retries -= 1;
-                Settled::Again
-            }
+            Ok(None) if !self.joined && self.claim_pauses.next().is_some() => Settled::Again,
             Ok(None) => Settled::Failed(Error::InProgress(InProgress(identity))),
             Err(error) => Settled::Failed(table_error(error, &self.settings.statements)),
         }
+    }
+
+    /// Whether the body may run once more after a transient error. Brings the connection back, and pauses.
+    pub async fn runs_again(&mut self) -> bool {
+        if self.joined {
+            return false; // what is lost may be its caller's transaction
+        }
+        let Some(pause) = self.run_pauses.next() else { return false };
+        observe::retried(self.message.handler.consumer());
+        self.recover().await;
+        sqlx_core::rt::sleep(pause).await;
+        true
     }
 
     /// Ends the delivery: brings the connection back if its transaction did not end in an orderly way.

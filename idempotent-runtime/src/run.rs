@@ -6,8 +6,10 @@ use crate::__private::HandlerError;
 use crate::claim::Claim;
 use crate::database::{Failed, Progress};
 use crate::message::Message;
+use crate::outcome::Identity;
 use crate::process::lost;
 use crate::replay::{Replay, StoredValue};
+use crate::seen::Seen;
 use crate::store::Settings;
 use crate::{Database, Error, Outcome, observe};
 
@@ -17,6 +19,8 @@ pub struct Run<'s, DB: Database> {
     pub(crate) watch: DB::Watch,
     pub(crate) message: &'s Message,
     pub(crate) settings: &'s Settings,
+    /// Where a processed message is remembered.
+    pub(crate) seen: Option<(&'s Seen, &'s Identity)>,
     pub(crate) progress: &'s mut Progress,
 }
 
@@ -77,7 +81,7 @@ impl<'s, DB: Database> Run<'s, DB> {
     }
 
     async fn end(self, end: End) -> Result<(), Error> {
-        let Self { transaction, watch, message, settings, progress } = self;
+        let Self { transaction, watch, message, settings, seen, progress } = self;
         let claim = message.claim.as_ref();
         let admission = message.admission(settings);
         let commit = matches!(end, End::Commit(_));
@@ -89,6 +93,9 @@ impl<'s, DB: Database> Run<'s, DB> {
             Ok(()) => {
                 if *progress == Progress::Open {
                     *progress = Progress::Closed;
+                }
+                if let (true, Some((seen, identity))) = (commit, seen) {
+                    seen.insert(identity);
                 }
                 match (claim, &message.position) {
                     _ if !commit => {}

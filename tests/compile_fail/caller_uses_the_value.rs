@@ -12,9 +12,10 @@ async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result
     Ok(1)
 }
 
-async fn caller(pool: &sqlx::SqlitePool, event: &Event) -> sqlx::Result<i64> {
-    let balance = handler(pool, event).await?;
-    Ok(balance)
+async fn caller(pool: &sqlx::SqlitePool, event: &Event) -> sqlx::Result<()> {
+    let balance: i64 = handler(pool, event).await?;
+    println!("{balance}");
+    Ok(())
 }
 
 fn main() {}

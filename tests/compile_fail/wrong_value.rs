@@ -9,7 +9,8 @@ struct Event {
 
 #[idempotent(key = "{event.id}")]
 async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<i64> {
-    Ok(event.id.clone())
+    let name: sqlx::Result<String> = Ok(event.id.clone());
+    name
 }
 
 fn main() {}

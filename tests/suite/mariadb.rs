@@ -2,6 +2,7 @@
 
 mod borrowed;
 mod concurrent;
+mod contended;
 mod dated;
 mod dropped;
 mod handlers;
@@ -14,6 +15,7 @@ mod only;
 mod ordered;
 mod processes;
 mod replayed;
+mod seen;
 mod verified;
 mod wire;
 
@@ -35,6 +37,10 @@ const LOSES_ITS_PLACE_WHEN_DROPPED: bool = true;
 const BEGIN_TO_WRITE: &str = "BEGIN";
 /// What lets a reader and a writer work at the same time.
 const READERS_BESIDE_WRITERS: Option<&str> = None;
+const ONE_WRITER: bool = false;
+const KEY: &str = "`key`";
+/// Some time in the future.
+const SOON: &str = "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR";
 /// Deletes every claim that may go, without a margin.
 const PURGE_EXPIRED: &str = "DELETE FROM processed_messages WHERE expires_at < UTC_TIMESTAMP(6)";
 /// The type to cast a sum to.
@@ -58,6 +64,30 @@ struct RoundTrips {
 /// Whether a statement of the test's own was in another's way.
 fn is_busy<T>(result: &sqlx::Result<T>) -> bool {
     matches!(result, Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("40001"))
+}
+
+/// How long this connection waits for a lock.
+async fn wait_setting(connection: &mut Connection) -> String {
+    let setting = "SELECT CAST(@@innodb_lock_wait_timeout AS CHAR)";
+    sqlx::query_scalar(setting).fetch_one(connection).await.expect("the setting")
+}
+
+async fn set_own_wait(connection: &mut Connection) {
+    connection.execute("SET innodb_lock_wait_timeout = 77").await.expect("set");
+}
+
+/// The isolation of the transaction that is open, or of the next one.
+async fn isolation(connection: &mut Connection) -> String {
+    // InnoDB renews this table every 100 ms.
+    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    let open =
+        "SELECT trx_isolation_level FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = connection_id()";
+    let open: Option<String> = sqlx::query_scalar(open).fetch_optional(&mut *connection).await.expect("transactions");
+    let level = match open {
+        Some(level) => level,
+        None => sqlx::query_scalar("SELECT @@tx_isolation").fetch_one(connection).await.expect("the setting"),
+    };
+    level.to_lowercase().replace('-', " ")
 }
 
 async fn fresh() -> Fresh {

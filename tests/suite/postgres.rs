@@ -2,6 +2,7 @@
 
 mod borrowed;
 mod concurrent;
+mod contended;
 mod dated;
 mod dropped;
 mod handlers;
@@ -14,6 +15,7 @@ mod only;
 mod ordered;
 mod processes;
 mod replayed;
+mod seen;
 mod verified;
 mod wire;
 
@@ -38,6 +40,10 @@ const LOSES_ITS_PLACE_WHEN_DROPPED: bool = false;
 const BEGIN_TO_WRITE: &str = "BEGIN";
 /// What lets a reader and a writer work at the same time.
 const READERS_BESIDE_WRITERS: Option<&str> = None;
+const ONE_WRITER: bool = false;
+const KEY: &str = "key";
+/// Some time in the future.
+const SOON: &str = "now() + interval '1 hour'";
 /// Deletes every claim that may go, without a margin.
 const PURGE_EXPIRED: &str = "DELETE FROM processed_messages WHERE expires_at < clock_timestamp()";
 /// The type to cast a sum to.
@@ -60,6 +66,20 @@ struct RoundTrips {
 /// Whether a statement of the test's own was in another's way.
 fn is_busy<T>(_result: &sqlx::Result<T>) -> bool {
     false
+}
+
+/// How long this connection waits for a lock.
+async fn wait_setting(connection: &mut Connection) -> String {
+    sqlx::query_scalar("SHOW lock_timeout").fetch_one(connection).await.expect("the setting")
+}
+
+async fn set_own_wait(connection: &mut Connection) {
+    connection.execute("SET lock_timeout = '7777ms'").await.expect("set");
+}
+
+/// The isolation of the transaction that is open, or of the next one.
+async fn isolation(connection: &mut Connection) -> String {
+    sqlx::query_scalar("SHOW transaction_isolation").fetch_one(connection).await.expect("the setting")
 }
 
 async fn fresh() -> Fresh {

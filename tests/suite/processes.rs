@@ -1,5 +1,6 @@
 //! Several processes at once, and processes that die (C7, C8).
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::harness::World;
@@ -58,4 +59,31 @@ async fn a_process_killed_between_commit_and_acknowledgement_is_a_duplicate_when
     let output = worker(&world, &["deliver", "1"]).output().expect("a worker");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "processed 0, duplicate 1, failed 0\n");
     assert_eq!((world.effects().await, world.claims().await), (1, 1));
+}
+
+#[tokio::test]
+async fn a_consumer_killed_twenty_times_that_resumes_from_its_position_applies_each_offset_once() {
+    const OFFSETS: usize = 420;
+    let world = World::new().await;
+    for kill in 1..=20 {
+        let mut consumer = worker(&world, &["stream", "orders-0", &OFFSETS.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a worker");
+        // Killed at any moment after a few offsets more: inside a handler, in a commit, or between two.
+        let mut lines = BufReader::new(consumer.stdout.take().expect("its output")).lines();
+        let applied = lines.by_ref().take(4 + kill % 17).map(|line| line.expect("a line")).count();
+        assert!(applied > 0, "it has applied something before kill {kill}");
+        std::thread::sleep(std::time::Duration::from_micros(fastrand::u64(0..3000)));
+        consumer.kill().expect("killed");
+        consumer.wait().expect("it is gone");
+        drop(lines);
+    }
+    let applied = world.effects().await;
+    assert!(applied < i64::try_from(OFFSETS).unwrap(), "it was killed on the way");
+    let ended = worker(&world, &["stream", "orders-0", &OFFSETS.to_string()]).output().expect("a worker");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    println!("{applied} offsets applied under 20 kills, {OFFSETS} in the end");
+    assert_eq!(world.effects().await, i64::try_from(OFFSETS).unwrap());
+    assert_eq!(world.number("SELECT count(*) - count(DISTINCT id) FROM effects").await, 0);
 }

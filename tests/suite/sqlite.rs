@@ -2,6 +2,7 @@
 
 mod borrowed;
 mod concurrent;
+mod contended;
 mod dated;
 mod dropped;
 mod handlers;
@@ -14,9 +15,10 @@ mod only;
 mod ordered;
 mod processes;
 mod replayed;
+mod seen;
 mod verified;
 
-use sqlx::Pool;
+use sqlx::{Executor as _, Pool};
 
 pub(crate) use servers::Database as Fresh;
 pub(crate) use sqlx::{Sqlite as Db, SqliteConnection as Connection, SqliteTransaction as Tx};
@@ -36,6 +38,11 @@ const LOSES_ITS_PLACE_WHEN_DROPPED: bool = false;
 const BEGIN_TO_WRITE: &str = "BEGIN IMMEDIATE";
 /// What lets a reader and a writer work at the same time.
 const READERS_BESIDE_WRITERS: Option<&str> = Some("PRAGMA journal_mode = WAL");
+/// One writer holds the whole database, whatever its key.
+const ONE_WRITER: bool = true;
+const KEY: &str = "key";
+/// Some time in the future.
+const SOON: &str = "unixepoch() * 1000 + 3600000";
 /// Deletes every claim that may go, without a margin.
 const PURGE_EXPIRED: &str = "DELETE FROM processed_messages WHERE expires_at < unixepoch('subsec') * 1000";
 /// The type to cast a sum to.
@@ -45,6 +52,21 @@ const ISOLATION_LEVELS: &[&str] = &["serializable"];
 /// Whether a statement of the test's own was in another's way.
 fn is_busy<T>(result: &sqlx::Result<T>) -> bool {
     matches!(result, Err(sqlx::Error::Database(error)) if matches!(error.code().as_deref(), Some("5" | "517")))
+}
+
+/// How long this connection waits for a lock.
+async fn wait_setting(connection: &mut Connection) -> String {
+    let millis: i64 = sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(connection).await.expect("the setting");
+    millis.to_string()
+}
+
+async fn set_own_wait(connection: &mut Connection) {
+    connection.execute("PRAGMA busy_timeout = 4777").await.expect("set");
+}
+
+/// The isolation of the transaction that is open, or of the next one.
+async fn isolation(_connection: &mut Connection) -> String {
+    "serializable".to_owned()
 }
 
 async fn fresh() -> Fresh {

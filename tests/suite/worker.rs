@@ -2,16 +2,17 @@
 //!
 //! `worker URL deliver ID TIMES`: delivers one message many times at once and prints `processed N, duplicate N, failed N`.
 //! `worker URL crash-inside ID`: dies inside the handler, after the effect. `worker URL crash-after ID`: dies after the
-//! commit, before it could acknowledge.
+//! commit, before it could acknowledge. `worker URL stream PARTITION END`: applies the offsets of a stream from its stored
+//! position up to END, which it prints as it goes.
 
 use std::process::abort;
 
 use tokio::task::JoinSet;
 
 macro_rules! consumer {
-    ($module:ident, $db:ident, $tx:ident, $consumer:literal) => {
+    ($module:ident, $db:ident, $tx:ident, $consumer:literal, $stream:literal) => {
         mod $module {
-            use idempotent_runtime::{Outcome, idempotent};
+            use idempotent_runtime::{ClaimStore, Outcome, idempotent};
             use sqlx::{AssertSqlSafe, Executor as _, Pool, pool::PoolOptions, $db, $tx};
 
             #[idempotent(key = "{id}", consumer = $consumer)]
@@ -21,6 +22,23 @@ macro_rules! consumer {
                     super::abort();
                 }
                 Ok(())
+            }
+
+            #[idempotent(sequence(entity = "{partition}", number = "offset"), consumer = $stream)]
+            async fn apply(tx: &mut $tx<'_>, partition: &str, offset: i64) -> sqlx::Result<()> {
+                tx.execute(AssertSqlSafe(format!("INSERT INTO effects (id) VALUES ('{partition}-{offset}')")))
+                    .await
+                    .map(drop)
+            }
+
+            pub(super) async fn stream(pool: Pool<$db>, partition: &str, end: i64) {
+                let store = ClaimStore::new(pool.clone());
+                let applied = store.position($stream, "", partition).await.expect("the position");
+                // The broker sends again what was not acknowledged, so it starts a little before that.
+                for offset in applied.map_or(0, |applied| (applied - 2).max(0))..end {
+                    apply(&pool, partition, offset).await.expect("applied or stale");
+                    println!("{offset}");
+                }
             }
 
             pub(super) async fn connect(url: &str) -> Pool<$db> {
@@ -34,9 +52,9 @@ macro_rules! consumer {
     };
 }
 
-consumer!(sqlite, Sqlite, SqliteTransaction, "worker.record-sqlite");
-consumer!(postgres, Postgres, PgTransaction, "worker.record-postgres");
-consumer!(mysql, MySql, MySqlTransaction, "worker.record-mysql");
+consumer!(sqlite, Sqlite, SqliteTransaction, "worker.record-sqlite", "worker.stream-sqlite");
+consumer!(postgres, Postgres, PgTransaction, "worker.record-postgres", "worker.stream-postgres");
+consumer!(mysql, MySql, MySqlTransaction, "worker.record-mysql", "worker.stream-mysql");
 
 macro_rules! run {
     ($module:ident, $url:expr, $action:expr, $id:expr, $times:expr) => {{
@@ -55,6 +73,7 @@ macro_rules! run {
                 let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
                 println!("processed {}, duplicate {}, failed {failed}", count("processed"), count("duplicate"));
             }
+            "stream" => $module::stream(pool, $id, i64::try_from($times).expect("an offset")).await,
             "crash-inside" => drop($module::deliver(pool, $id.to_owned(), true).await),
             "crash-after" => {
                 $module::deliver(pool, $id.to_owned(), false).await.expect("processed");

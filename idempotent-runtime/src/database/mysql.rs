@@ -31,6 +31,7 @@ use super::{
     Admission, Begun, Failed, Failure, NewClaim, Occurred, Operations, Progress, Recalled, Statements, TableName,
     Texts, Verdict, lookups, unwind,
 };
+use crate::catalog::Isolation;
 use crate::outcome::Identity;
 use crate::replay::StoredValue;
 use crate::sequence::Position;
@@ -109,10 +110,14 @@ impl Operations for MySql {
     ) -> Result<Begun<'c, MySql>, sqlx::Error> {
         if !reclaimable {
             // Two requests, so that a drop during the first leaves no claim behind, and after it sqlx queues ROLLBACK.
-            let transaction = connection.begin_with("START TRANSACTION; SAVEPOINT idempotent_claim").await?;
+            let request = format!("{}START TRANSACTION; SAVEPOINT idempotent_claim", isolated(admission.isolation));
+            let transaction = connection.begin_with(AssertSqlSafe(request)).await?;
             return admitted(transaction, admission, false).await;
         }
-        let mut request = String::from("SET autocommit = 0; START TRANSACTION; SAVEPOINT idempotent_claim");
+        let mut request = format!(
+            "SET autocommit = 0; {}START TRANSACTION; SAVEPOINT idempotent_claim",
+            isolated(admission.isolation)
+        );
         if let Some(statements) = write(admission) {
             request.push_str("; ");
             request.push_str(&statements);
@@ -245,6 +250,11 @@ impl Operations for MySql {
     lookups!(MySql);
 }
 
+/// Of the next transaction alone.
+fn isolated(isolation: Option<Isolation>) -> String {
+    isolation.map_or_else(String::new, |level| format!("SET TRANSACTION ISOLATION LEVEL {}; ", level.as_str()))
+}
+
 /// Admits in a transaction that has begun.
 async fn admitted<'c>(
     mut transaction: MySqlTransaction<'c>,
@@ -261,7 +271,8 @@ async fn admitted<'c>(
 /// The statements that claim and advance. Values stand in them as hexadecimal digits and numbers, so no byte of a message is SQL
 /// text; in a request of several statements there are no parameters. Where the message's age is to be judged, that comes first.
 fn write(admission: Admission<'_>) -> Option<String> {
-    let Admission { statements, claim, occurred, position, wait } = admission;
+    let Admission { statements, claim, occurred, position, .. } = admission;
+    let wait = admission.wait();
     let claim = claim.map(|NewClaim { identity, retention, fingerprint }| {
         let mut values = String::new();
         for value in [&identity.consumer, &identity.sender, &identity.key] {
@@ -284,14 +295,14 @@ fn write(admission: Admission<'_>) -> Option<String> {
     }
 }
 
-fn advance(Admission { statements, wait, .. }: Admission<'_>, position: &Position) -> String {
+fn advance(admission: Admission<'_>, position: &Position) -> String {
     let Position { consumer, sender, entity, number } = position;
     let mut values = String::new();
     for value in [*consumer, sender, entity] {
         ascii(&mut values, value);
     }
     let _ = write!(values, "{number}, UTC_TIMESTAMP(6)");
-    insert(wait, &statements.advance.as_str().replace('?', &values))
+    insert(admission.wait(), &admission.statements.advance.as_str().replace('?', &values))
 }
 
 /// MariaDB bounds the wait of one statement with SET STATEMENT, MySQL with a hint, and each takes the other's for a comment. In

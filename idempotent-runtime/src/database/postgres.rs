@@ -26,6 +26,7 @@ use super::{
     Admission, Begun, Failed, Failure, NewClaim, Occurred, Operations, Progress, Recalled, Statements, TableName,
     Texts, Verdict, lookups, unwind,
 };
+use crate::catalog::Isolation;
 use crate::replay::StoredValue;
 use crate::sequence::Position;
 use crate::store::Settings;
@@ -129,7 +130,13 @@ impl Operations for Postgres {
         admission: Admission<'_>,
         _reclaimable: bool,
     ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
-        admitted(connection.begin().await?, admission).await
+        let transaction = match admission.isolation {
+            None => connection.begin().await?,
+            Some(Isolation::ReadCommitted) => connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?,
+            Some(Isolation::RepeatableRead) => connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?,
+            Some(Isolation::Serializable) => connection.begin_with("BEGIN ISOLATION LEVEL SERIALIZABLE").await?,
+        };
+        admitted(transaction, admission).await
     }
 
     async fn join<'c>(
@@ -234,9 +241,9 @@ impl Operations for Postgres {
 
 /// The transaction's id, if the message may run.
 async fn admit(connection: &mut PgConnection, admission: Admission<'_>) -> Result<Result<i64, Verdict>, sqlx::Error> {
-    let Admission { statements, claim, occurred, position, wait } = admission;
+    let Admission { statements, claim, occurred, position, .. } = admission;
     // 0 would mean without limit.
-    let wait = wait.as_millis().clamp(1, 0x7FFF_FFFF).to_string();
+    let wait = admission.wait().as_millis().clamp(1, 0x7FFF_FFFF).to_string();
     let (until, at) = (occurred.map(|occurred| micros(occurred.expires)), occurred.map(|occurred| micros(occurred.at)));
     let mut id = None;
     if let Some(NewClaim { identity, retention, fingerprint }) = claim {

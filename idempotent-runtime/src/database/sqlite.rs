@@ -9,7 +9,7 @@
 //! written on): hooks 1.20, a savepoint that has to be there at the end 1.35, and the savepoint vetoes nothing.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -107,11 +107,18 @@ impl Operations for Sqlite {
             Self::restore(connection, Progress::Open).await?;
         }
         let watch = Watch::set(connection).await?;
+        watch.hooks.restore_busy_timeout(connection).await?;
+        if let Some(wait) = admission.wait {
+            watch.hooks.set_busy_timeout(connection, wait).await?;
+        }
         match connection.begin_with(BEGIN).await {
-            Ok(transaction) => watch.admit(transaction, admission).await,
+            Ok(mut transaction) => {
+                watch.hooks.restore_busy_timeout(&mut transaction).await?;
+                watch.admit(transaction, admission).await
+            }
             // Somebody has begun a transaction that sqlx does not count.
             Err(error) if is_plain_error(&error) => Err(sqlx::Error::BeginFailed),
-            Err(error) => Err(error),
+            Err(error) => Err(error), // the next begin, or `restore`, puts the timeout back
         }
     }
 
@@ -132,8 +139,7 @@ impl Operations for Sqlite {
     }
 
     async fn admit(connection: &mut SqliteConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
-        // How long SQLite waits for its one writer is the connection's `busy_timeout`.
-        let Admission { statements, claim, occurred, position, wait: _ } = admission;
+        let Admission { statements, claim, occurred, position, .. } = admission;
         if let Some(NewClaim { identity, retention, fingerprint }) = claim {
             let insert = sqlx::query(statements.claim.clone())
                 .bind(&*identity.consumer)
@@ -229,6 +235,7 @@ impl Operations for Sqlite {
     }
 
     async fn restore(connection: &mut SqliteConnection, _progress: Progress) -> Result<(), sqlx::Error> {
+        Hooks::of(connection).await?.restore_busy_timeout(connection).await?;
         rebuild(connection, "BEGIN").await?;
         unwind::<Self>(connection, 0).await
     }
@@ -297,7 +304,7 @@ fn is_plain_error(error: &sqlx::Error) -> bool {
 }
 
 /// What the hooks of one connection know.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Hooks {
     /// Handlers that are running on this connection, one inside the other.
     running: AtomicUsize,
@@ -309,11 +316,45 @@ struct Hooks {
     commits: AtomicU64,
     /// The running handler is at its end and commits.
     committing: AtomicBool,
+    /// The connection's own `busy_timeout` in milliseconds while a handler's `wait` is in its place, -1 while it is not.
+    busy_timeout: AtomicI64,
     /// The caller's transaction was lost inside a joined handler: what stands in its place must not commit.
     doomed: AtomicBool,
 }
 
+impl Default for Hooks {
+    fn default() -> Self {
+        Self {
+            running: AtomicUsize::new(0),
+            joined: AtomicUsize::new(0),
+            rollbacks: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+            committing: AtomicBool::new(false),
+            busy_timeout: AtomicI64::new(-1),
+            doomed: AtomicBool::new(false),
+        }
+    }
+}
+
 impl Hooks {
+    /// Waits so long for SQLite's one writer.
+    async fn set_busy_timeout(&self, connection: &mut SqliteConnection, wait: Duration) -> Result<(), sqlx::Error> {
+        let own: i64 = sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(&mut *connection).await?;
+        self.busy_timeout.store(own, Ordering::Release);
+        let wait = wait.as_millis().min(i32::MAX.unsigned_abs().into());
+        connection.execute(AssertSqlSafe(format!("PRAGMA busy_timeout = {wait}"))).await.map(drop)
+    }
+
+    /// Puts back what [`set_busy_timeout`](Self::set_busy_timeout) has replaced, be it in a future that was dropped.
+    async fn restore_busy_timeout(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        let own = self.busy_timeout.load(Ordering::Acquire);
+        if own >= 0 {
+            connection.execute(AssertSqlSafe(format!("PRAGMA busy_timeout = {own}"))).await?;
+            self.busy_timeout.store(-1, Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// The hooks of this connection, set unless they already are.
     async fn of(connection: &mut SqliteConnection) -> Result<Arc<Self>, sqlx::Error> {
         // A connection's hooks live as long as their closures, which hold the `Arc`: a dead `Weak` means that

@@ -1,0 +1,17 @@
+//! Without a key there is no claim.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+    order: u64,
+    version: i64,
+}
+
+#[idempotent(sequence(entity = "{event.order}", number = "event.version"), retention = "30d", replay, missing = "reject")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,17 @@
+//! What has no number has no place.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+    order: u64,
+    version: Option<i64>,
+}
+
+#[idempotent(sequence(entity = "{event.order}", number = "event.version"))]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,7 +1,9 @@
 //! What the examples share: deliveries, and the summary that proves how often each had its effect.
 
 mod delivery;
+pub mod http;
 pub mod money;
+pub mod payer;
 
 use std::process::ExitCode;
 

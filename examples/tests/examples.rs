@@ -3,35 +3,15 @@
 //! `cargo test -p examples` needs nothing installed. Where `IDEMPOTENT_TEST_POSTGRES` and `IDEMPOTENT_TEST_MYSQL` name an
 //! account that may create databases, the two examples that need a server are run too, in a database of their own.
 
+mod built;
+
 use std::env;
-use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::SystemTime;
 
+use built::example;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _};
-
-/// What `cargo test` has built beside this test. Cargo names no path of an example, and `cargo run` would build
-/// everything again with other features.
-fn example(name: &str) -> Command {
-    let test = env::current_exe().expect("the test's own path");
-    let profile = test.ancestors().nth(2).expect("deps has a parent");
-    let path = profile.join("examples").join(format!("{name}{}", env::consts::EXE_SUFFIX));
-    let built = modified(&path);
-    let sources =
-        [format!("{name}.rs"), "src/lib.rs".to_owned(), "src/delivery.rs".to_owned(), "src/money.rs".to_owned()];
-    let changed = sources.iter().map(|source| modified(&Path::new(env!("CARGO_MANIFEST_DIR")).join(source))).max();
-    // `--test examples` builds the test alone.
-    assert!(built.is_some() && built >= changed.flatten(), "`{name}` is not built: run `cargo test -p examples`");
-    let mut command = Command::new(path);
-    command.env_remove("RUST_BACKTRACE");
-    command
-}
-
-fn modified(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
-}
 
 fn run(command: &mut Command) -> Output {
     command.output().expect("the example starts")
@@ -128,6 +108,65 @@ fn quickstart_names_line_and_problem_of_a_malformed_delivery() {
     let invalid = file(b"{\"delivery\":\"\xFF\"}");
     let message = failure(example("quickstart").arg(invalid.path()));
     assert!(message.contains("line 1: ") && message.contains("unicode"), "{message}");
+}
+
+/// Succeeds, and returns what it prints.
+fn success(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = run(command);
+    let stdout = String::from_utf8(stdout).expect("UTF-8");
+    assert!(status.success(), "{status}\n{stdout}\n{}", String::from_utf8_lossy(&stderr));
+    stdout
+}
+
+#[test]
+fn stream_offsets_applies_each_record_once_though_it_is_killed_twenty_times() {
+    let output = success(&mut example("stream_offsets"));
+    let lives: Vec<Vec<&str>> = output.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let lives = &lives[..21];
+    for (life, next) in lives.iter().zip(&lives[1..]) {
+        assert_eq!(life[4], "killed", "{output}");
+        let [applied, from] = [life[3], next[1]].map(|offset| offset.parse::<i64>().expect("an offset"));
+        assert_eq!(from, applied + 1, "{output}");
+    }
+    assert!(output.contains("600 of 600 records were stale") && output.contains("600 records and"), "{output}");
+}
+
+#[test]
+fn late_redelivery_is_told_from_a_new_message_by_its_timestamp() {
+    let output = success(&mut example("late_redelivery"));
+    let lines: Vec<String> = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "the first processed processed processed",
+        "again duplicate duplicate duplicate",
+        "with 3 claims purged processed too old: DeadLetter expired",
+        "2 credits by `undated`",
+    ] {
+        assert!(lines.iter().any(|found| found == line), "no `{line}` in:\n{output}");
+    }
+}
+
+#[test]
+fn versioned_updates_end_in_the_newest_state_in_any_order() {
+    for _ in 0..5 {
+        let output = success(&mut example("versioned_updates"));
+        let count = |outcome: &str| output.lines().filter(|line| line.starts_with(outcome)).count();
+        assert_eq!(count("processed") + count("duplicate") + count("stale"), 30, "{output}");
+        assert!(count("processed") >= 3 && count("duplicate") >= 3, "{output}");
+        assert_eq!(output.matches(" is delivered").count(), 3, "{output}");
+    }
+}
+
+#[test]
+fn payments_api_shows_one_payment_for_many_requests() {
+    let output = success(example("payments_api").arg("--demo"));
+    let lines =
+        ["no answer in time", "  409  ", "  201  Idempotent-Replayed: true  ", "  422  ", "  400  ", "  201  {"];
+    let mut rest = &*output;
+    for line in lines {
+        (_, rest) = rest.split_once(line).unwrap_or_else(|| panic!("no `{line}` where it belongs in:\n{output}"));
+    }
+    let message = failure(example("payments_api").arg("--unknown"));
+    assert!(message.contains("unknown argument `--unknown`") && message.contains("usage: "), "{message}");
 }
 
 #[test]

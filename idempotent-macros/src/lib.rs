@@ -80,6 +80,9 @@ use crate::manifest::Dependency;
 ///
 #[doc = option_table!()]
 ///
+/// The front page of [`idempotent-runtime`](https://docs.rs/idempotent-runtime) has examples of the options about time, order and
+/// answers, and one table of what is decided first.
+///
 /// # Templates
 ///
 /// `{parameter.field}`, also `.0`, and `.method()` without arguments. Between two parts there is text that starts with

@@ -65,7 +65,7 @@ macro_rules! options {
 
 options! {
     Key "key": Text, r#"key = "{event.id}""#, document::nothing,
-        "What identifies a message: fields of the parameters in braces, with punctuation between them. Required";
+        "What identifies a message: fields of the parameters in braces, with punctuation between them. Required, unless `sequence` stands alone";
     Consumer "consumer": Text, r#"consumer = "billing.grant-credit""#, document::consumer,
         "The stable name of this handler, 1 to 128 visible ASCII characters. Default: `{package}.{function}`";
     Sender "sender": Text, r#"sender = "stripe""#, document::sender,
@@ -75,17 +75,17 @@ options! {
     Horizon "horizon": Text, r#"horizon = "3d""#, document::nothing,
         "How late the sender may still redeliver. It does not compile unless the retention is longer";
     Missing "missing": Text, r#"missing = "reject""#, document::missing,
-        "What to do when a part of the key is absent, empty or blank: `\"reject\"` it, or `\"process\"` it without protection. Allows `Option` in templates";
+        "What to do when a part of the key, of the sender or of the entity is absent, empty or blank: `\"reject\"` it, or `\"process\"` it without protection, not with `replay` and `fingerprint`. Allows `Option` in these templates";
     OccurredAt "occurred_at": Text, r#"occurred_at = "event.created_at""#, document::occurred_at,
-        "The producer's own timestamp. A message older than the retention is not run, since nobody could tell any more whether it was processed; its claim is kept until that time and the retention are over";
+        "The producer's own timestamp: a parameter, a field or a method, of a type that is a `Timestamp`. A message older than the retention is not run (`Error::Expired`), since nobody could tell any more whether it was processed; its claim is kept until that time and the retention are over";
     Expired "expired": Text, r#"expired = "skip""#, document::nothing,
         "A message that is too old is acknowledged as `Outcome::Expired`, instead of refused with `Error::Expired`. Needs `occurred_at`";
     Sequence "sequence": Sequence, r#"sequence(entity = "{order.id}", number = "order.version")"#, document::sequence,
-        "Runs only what is newer than the last applied message of the same entity; the rest is `Outcome::Stale`. Without `key`, this alone decides, as for the offsets of a stream";
+        "Runs only what is newer than the last applied message of the same entity, a template; the rest is `Outcome::Stale`. The number is a parameter, a field or a method: an integer that fits `i64`, or a `Timestamp`. Without `key`, this alone decides, as for the offsets of a stream, and `missing`, `occurred_at`, `retention`, `horizon`, `replay` and `fingerprint` have nothing to be about";
     Fingerprint "fingerprint": Text, r#"fingerprint = "{cmd.account}/{cmd.cents}""#, document::fingerprint,
-        "What the key stands for: the same key with another content is refused with `Error::FingerprintMismatch`";
+        "What the key stands for: the same key with another content is refused with `Error::FingerprintMismatch`. A template in which `Option` is always allowed; kept as a digest";
     Replay "replay": Flag, "replay", document::replay,
-        "Stores what the handler returns, as JSON, and gives it to duplicates as `Outcome::Replayed`. Needs the feature `replay`";
+        "Stores what the handler returns with `Ok`, as JSON of at most 1 MiB, and gives it to duplicates as `Outcome::Replayed`. Needs the feature `replay`";
     Wait "wait": Text, r#"wait = "5s""#, document::wait,
         "How long to wait for another delivery that is processing the same key, before `Error::InProgress`; `\"0s\"` answers at once. `ms` too. Default: `5s`";
     Retry "retry": Count, "retry = 3", document::retry,

@@ -14,7 +14,7 @@ use crate::replay::ReplayError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A part of the key or of the sender was absent, empty or blank. No SQL was run.
+    /// A part of the key, of the sender or of the entity was absent, empty or blank. No SQL was run.
     ///
     /// Park the message: without an id its duplicates cannot be told from it. If such messages are
     /// expected and harmless twice, `missing = "process"` runs them without a claim.
@@ -40,7 +40,8 @@ pub enum Error {
     /// was processed. Nothing was run.
     ///
     /// Park it for a person to decide: after an outage that was longer than the retention such messages are no
-    /// duplicates. `expired = "skip"` acknowledges them instead, as [`Outcome::Expired`](crate::Outcome::Expired).
+    /// duplicates. `expired = "skip"` acknowledges them instead, as [`Outcome::Expired`](crate::Outcome::Expired). See
+    /// [late redeliveries](crate#late-redeliveries).
     #[error(
         "{0} is older than the retention, so nobody can tell whether it was processed; park it, or choose a longer `retention`"
     )]
@@ -48,7 +49,7 @@ pub enum Error {
 
     /// By its own `occurred_at` the message is from more than a day ahead of the database's clock. Nothing was run.
     ///
-    /// Park the message: seconds may have been taken for milliseconds, or the producer's clock is wrong. Its claim would be
+    /// Park the message: milliseconds may have been taken for seconds, or the producer's clock is wrong. Its claim would be
     /// kept far too long.
     #[error(
         "{0} says that it occurred more than a day ahead of the database's clock; check its unit and its producer's clock"
@@ -67,12 +68,14 @@ pub enum Error {
         entity: String,
     },
 
-    /// The key came before, with another content: its sender has used one key for two messages. Nothing was run, and
-    /// what is stored of the first one is as it was.
+    /// The key came before, with another content by the handler's `fingerprint`: its sender has used one key for two
+    /// messages. Nothing was run, and what is stored of the first one is as it was. See [the first answer
+    /// again](crate#the-first-answer-again).
     #[error("{0} came before with another content; a new message needs a new key")]
     FingerprintMismatch(FingerprintMismatch),
 
-    /// A value could not be stored for later duplicates, or what is stored cannot be read.
+    /// Of a handler with `replay`: a value could not be stored for later duplicates, or what is stored cannot be read.
+    /// [`ReplayError`] says which; only in the second case was the message processed, before.
     #[error(transparent)]
     Replay(ReplayError),
 

@@ -7,21 +7,39 @@ use crate::Stale;
 
 /// What one delivery led to. Every variant means: acknowledge the message.
 ///
-/// Not `#[must_use]`: `handler(&pool, &event).await?;` is complete.
+/// Not `#[must_use]`: `handler(&pool, &event).await?;` is complete. A handler without `replay`, `sequence` and
+/// `expired = "skip"` gives the first and the third variant alone. What is decided first is [in one table](crate#what-is-decided-first).
+///
+/// ```
+/// use idempotent_runtime::Outcome;
+///
+/// fn story(outcome: Outcome<i64>) -> String {
+///     match outcome {
+///         Outcome::Processed(balance) => format!("the balance is {balance} now"),
+///         Outcome::Replayed(balance) => format!("the balance was {balance} then"),
+///         Outcome::Duplicate(message) => format!("{message} was processed before"),
+///         Outcome::Stale(update) => format!("`{}` is beyond {}", update.entity(), update.number()),
+///         Outcome::Expired(message) => format!("{message} is too old to tell"),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "whoever answers a request has to have an answer for every case")]
 pub enum Outcome<T> {
     /// The body ran, its transaction was alive when it returned, and claim and effect are committed
     /// (of a joined handler: they hold once the caller commits).
     Processed(T),
-    /// An earlier delivery of the same message did the work, and this is what it returned. Of a handler with `replay`.
+    /// An earlier delivery of the same message did the work, and this is what it returned. Of a handler with
+    /// [`replay`](crate#the-first-answer-again).
     Replayed(T),
-    /// An earlier delivery of the same message did the work.
+    /// An earlier delivery of the same message did the work. From a handler with `replay` only where that delivery came
+    /// before the handler had `replay`, so that there is no value.
     Duplicate(Duplicate),
-    /// A newer message of the same entity, or this very one, had been applied before. Of a handler with `sequence`.
+    /// A newer message of the same entity, or this very one, had been applied before. Of a handler with
+    /// [`sequence`](crate#order).
     Stale(Stale),
     /// The message was older than the retention, so nobody could tell whether it had been processed. Of a handler with
-    /// `occurred_at` and `expired = "skip"`.
+    /// [`occurred_at`](crate#late-redeliveries) and `expired = "skip"`.
     Expired(Expired),
 }
 

@@ -91,16 +91,18 @@ impl<T> Copy for Replay<T> {}
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The value is too large as JSON. The transaction was rolled back: neither claim nor effect was kept.
+    /// The value is too large as JSON. The transaction was rolled back: neither claim nor effect was kept, and a
+    /// redelivery would fail again.
     #[error(
         "the value to be replayed is {bytes} bytes of JSON, and at most {limit} are stored; return less, or raise \
          `ClaimStore::builder(pool).max_stored_value(bytes)`"
     )]
     #[non_exhaustive]
     TooLarge {
-        /// The length of the value as JSON.
+        /// The length of the value as JSON, in bytes.
         bytes: usize,
-        /// The longest that is stored.
+        /// The longest that is stored, in bytes: 1 MiB, unless
+        /// [`max_stored_value`](crate::ClaimStoreBuilder::max_stored_value) says otherwise.
         limit: usize,
     },
 

@@ -8,7 +8,29 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// names for `chrono::DateTime` and `time::OffsetDateTime`.
 ///
 /// Deliberately not implemented for integers, which do not say whether they count seconds or milliseconds, nor for
-/// dates without a zone. Give such a field the type [`UnixSeconds`] or [`UnixMillis`], or name a method that returns one.
+/// dates without a zone, nor for `Option`: a message without its timestamp cannot be dated. Give such a field the type
+/// [`UnixSeconds`] or [`UnixMillis`], name a method that returns one, or take it as a parameter of its own.
+///
+/// Times are compared to the microsecond on PostgreSQL and MariaDB/MySQL, and to the millisecond on SQLite.
+///
+/// # Example
+///
+/// ```
+/// use idempotent_runtime::{Timestamp as _, UnixMillis, UnixSeconds};
+///
+/// /// A type of somebody else's, with a bare number of seconds.
+/// struct Event { created: i64 }
+///
+/// impl Event {
+///     /// For `occurred_at = "event.created_at()"`.
+///     fn created_at(&self) -> UnixSeconds {
+///         UnixSeconds(self.created)
+///     }
+/// }
+///
+/// let event = Event { created: 1_764_493_200 };
+/// assert_eq!(event.created_at().unix_nanos(), UnixMillis(1_764_493_200_000).unix_nanos());
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no point in time",
     label = "not a `Timestamp`",
@@ -20,13 +42,39 @@ pub trait Timestamp {
     fn unix_nanos(&self) -> i128;
 }
 
-/// Whole seconds since 1970-01-01 00:00:00 UTC, as Stripe's `created` has them.
+/// Whole seconds since 1970-01-01 00:00:00 UTC, as [Stripe's `created`] and the `iat` of a JWT have them.
+///
+/// With the feature `serde` it is read from, and written as, the bare number. Seconds in a field of [`UnixMillis`] would make
+/// every message [`Expired`](crate::Error::Expired); milliseconds in a field of this type are
+/// [`OccurredInFuture`](crate::Error::OccurredInFuture).
+///
+/// ```
+/// # #[cfg(feature = "replay")] {
+/// use idempotent_runtime::UnixSeconds;
+///
+/// #[derive(serde::Deserialize)]
+/// struct Event {
+///     id: String,
+///     created: UnixSeconds, // for `occurred_at = "event.created"`
+/// }
+///
+/// let event: Event = serde_json::from_str(r#"{"id": "evt_1", "created": 1764493200}"#).unwrap();
+/// assert_eq!(event.created, UnixSeconds(1_764_493_200));
+/// # }
+/// ```
+///
+/// [Stripe's `created`]: https://docs.stripe.com/api/events/object#event_object-created
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "built by hand as `UnixSeconds(1)`")]
 pub struct UnixSeconds(pub i64);
 
-/// Milliseconds since 1970-01-01 00:00:00 UTC, as Kafka's record timestamps have them.
+/// Milliseconds since 1970-01-01 00:00:00 UTC, as [Kafka's record timestamps] and JavaScript's `Date.now()` have them.
+///
+/// With the feature `serde` it is read from, and written as, the bare number. Of a Kafka topic that is configured to use
+/// `LogAppendTime` the timestamp is the broker's, and another one if the producer sends the message again.
+///
+/// [Kafka's record timestamps]: https://kafka.apache.org/30/javadoc/org/apache/kafka/clients/producer/ProducerRecord.html
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "built by hand as `UnixMillis(1)`")]

@@ -44,7 +44,7 @@ pub(crate) fn expand_in(
         errors.at(Span::call_site(), runtime::absent(Name::Crate.entry().example));
     }
     let runtime = Runtime::new(path, dependency);
-    let signature = Signature::read(function, &runtime, &mut errors);
+    let signature = Signature::read(function, &runtime, options.mentions(Name::Each), &mut errors);
     if let Some(handler) = Handler::check(&signature, &options, &runtime, package, &mut errors) {
         return expand::handler(&handler, &runtime);
     }

@@ -199,6 +199,10 @@ fn no_transaction(signature: &Signature, errors: &mut Errors) {
 }
 
 fn check_claim(signature: &Signature, errors: &mut Errors) {
+    let one = |parameter: &&Parameter| types::is_claim(types::passing(&parameter.ty).1);
+    for parameter in signature.with_role(Role::Claim).filter(one).filter(|_| signature.batch) {
+        errors.on(&parameter.ty, "a batch has a claim for each fresh item: write `claims: &[Claim]`");
+    }
     for second in signature.with_role(Role::Claim).skip(1).filter(|parameter| parameter.cfgs.is_empty()) {
         let name = shown(second);
         errors.on(&second.ty, format_args!("`{name}` is a second claim, and a message has one: remove one of the two"));

@@ -15,7 +15,20 @@ use crate::types;
 pub(crate) fn section(handler: &Handler<'_>) -> String {
     let Handler { signature, settings, .. } = handler;
     let mut text = String::from("\n# Idempotency\n\n");
-    if settings.key.template.source.is_empty() {
+    if let Some(each) = &settings.each {
+        let batch = code(&each.outer.to_string());
+        text.extend([
+            "Each item of ",
+            &batch,
+            " is processed once. The body gets the fresh ones alone, claimed together; what has been processed before, or \
+             comes twice in the batch, it does not get. The answer, `Batch`, tells what each item led to. ",
+            &source(signature),
+        ]);
+        if !settings.key.template.source.is_empty() {
+            template(&mut text, "The key of an item is", &settings.key, signature);
+            text.extend(["\n", &stored_form(&settings.key, signature)]);
+        }
+    } else if settings.key.template.source.is_empty() {
         text.push_str(
             "Messages of one entity are applied in order, each once. When one arrives that is not newer than what was \
              applied, the body does not run, and the answer is `Ok(Outcome::Stale(_))`. ",
@@ -84,6 +97,11 @@ fn origin(root: &Root, signature: &Signature) -> (String, String) {
     let Some(parameter) = root.parameter.map(|index| &signature.parameters[index]) else {
         return (cell("self"), cell("Self"));
     };
+    if root.of_item {
+        let batch = parameter.bindings.first().map_or_else(|| "batch".to_owned(), |binding| binding.outer.to_string());
+        let item = types::items(&parameter.ty).map(display).unwrap_or_default();
+        return (format!("an item of {}", cell(&batch)), cell(&item));
+    }
     let ty = cell(&display(&parameter.ty));
     let ty = if matches!(parameter.pattern, Pat::Ident(_)) { ty } else { format!("a part of {ty}") };
     (cell(&root.ident.to_string()), ty)

@@ -3,18 +3,19 @@
 //! Generated tokens have the span `mixed_site`: their local names are invisible to the user's code, and no lint takes
 //! them for it. Tokens of the user keep their spans, so that errors and warnings about them stay the user's.
 
-use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
+mod message;
+mod spec;
+
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Lifetime, ReturnType, Type};
 
 use crate::check::Handler;
-use crate::duration::Duration;
-use crate::identity::{Identity, Root};
-use crate::rewrite::{self, text};
+pub(crate) use crate::expand::message::identifier;
+use crate::identity::Each;
+use crate::rewrite;
 use crate::runtime::Runtime;
-use crate::settings::{Isolation, Missing, Sequence, Settings};
 use crate::signature::{Binding, Parameter, Role, Signature, plain_name, shown};
-use crate::template::{Part, Step};
 use crate::{attributes, document, types};
 
 /// The handler in place of the user's function.
@@ -22,7 +23,7 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     let Runtime { private, .. } = runtime;
     let Handler { signature, output, settings } = handler;
     let span = Span::mixed_site();
-    let spec = spec(handler, runtime);
+    let spec = spec::spec(handler, runtime);
     let sources = signature.with_role(Role::Transaction).flat_map(|parameter| {
         let cfgs = &parameter.cfgs;
         parameter.bindings.iter().map(move |binding| {
@@ -30,7 +31,8 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
             quote_spanned!(span=> #(#cfgs)* let source = #source;)
         })
     });
-    let message = message(settings, private);
+    let open = message::open(settings, private);
+    let fresh = settings.each.as_ref().map(|Each { outer, .. }| quote_spanned!(span=> let #outer = run.fresh(#outer);));
     let parts = if signature.with_role(Role::Claim).next().is_some() {
         quote_spanned!(span=> let (transaction, claim) = run.parts();)
     } else {
@@ -42,7 +44,11 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
             let place = types::anchor(&parameter.ty);
             let Runtime { private, .. } = runtime.located_at(place);
             let at_type = span.located_at(place);
-            return quote_spanned!(at_type=> #private::claim(claim));
+            return if settings.each.is_some() {
+                quote_spanned!(at_type=> #private::claims(&claim))
+            } else {
+                quote_spanned!(at_type=> #private::claim(claim))
+            };
         }
         quote_spanned!(span=> transaction)
     });
@@ -74,6 +80,7 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
                 return outcome;
             }
         };
+        #fresh
         #parts
         let #result = #body.await;
         let outcome = #finish;
@@ -81,36 +88,59 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     let run = if settings.retry == 0 {
         quote_spanned!(span=> #once return session.close(outcome).await;)
     } else {
-        let arguments = arguments_again(signature, runtime);
-        // Whether an error is transient is a matter of its type.
-        let Runtime { private: at_type, .. } = runtime.located_at(output.error);
-        let transient = quote_spanned!(at_error=> {
-            use #at_type::{AnyError as _, AsAnyError as _, AsSharedError as _, NoError as _, OwnError as _};
-            (&&&&&#at_type::Probe(error)).is_transient()
-        });
-        quote_spanned! {span=>
-            // A transient error makes the loop run again, in a new transaction.
-            loop {
-                #arguments
-                #once
-                let transient = match &outcome {
-                    #private::Err(error) => #transient,
-                    #private::Ok(_) => false,
-                };
-                if !(transient && session.runs_again().await) {
-                    return session.close(outcome).await;
-                }
-            }
-        }
+        again(&once, handler, runtime)
     };
     let statements = quote_spanned! {span=>
         let handler = #spec;
         #(#sources)*
-        let mut session = #message.open(source);
+        #open
         #replay
         #run
     };
     rewrite::function(signature, runtime, &document::section(handler), &statements)
+}
+
+/// Runs `once` until its error is none that the next run may not have.
+fn again(once: &TokenStream, handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
+    let Handler { signature, output, .. } = handler;
+    let Runtime { private, .. } = runtime;
+    let span = Span::mixed_site();
+    let arguments = arguments_again(signature, runtime);
+    // Whether an error is transient is a matter of its type.
+    let Runtime { private: at_type, .. } = runtime.located_at(output.error);
+    let transient = quote_spanned!(span.located_at(output.error)=> {
+        use #at_type::{AnyError as _, AsAnyError as _, AsSharedError as _, NoError as _, OwnError as _};
+        (&&&&&#at_type::Probe(error)).is_transient()
+    });
+    quote_spanned! {span=>
+        // A transient error makes the loop run again, in a new transaction.
+        loop {
+            #arguments
+            #once
+            let transient = match &outcome {
+                #private::Err(error) => #transient,
+                #private::Ok(_) => false,
+            };
+            if !(transient && session.runs_again().await) {
+                return session.close(outcome).await;
+            }
+        }
+    }
+}
+
+/// Each run of the body gets arguments of its own.
+fn arguments_again(signature: &Signature, runtime: &Runtime) -> TokenStream {
+    signature
+        .with_role(Role::Plain)
+        .flat_map(|parameter| parameter.bindings.iter().map(move |binding| (parameter, binding)))
+        .map(|(Parameter { cfgs, ty, .. }, Binding { cfgs: fields, outer, .. })| {
+            // What cannot be given twice is an error at its type.
+            let place = types::anchor(ty);
+            let Runtime { private, .. } = runtime.located_at(place);
+            let span = Span::mixed_site().located_at(place);
+            quote_spanned!(span=> #(#cfgs)* #(#fields)* let #outer = #private::again(&#outer);)
+        })
+        .collect()
 }
 
 /// The function with its new signature and a body that only editors and the type checker see: it stands beside a
@@ -133,11 +163,16 @@ pub(crate) fn fallback(signature: &Signature, runtime: &Runtime) -> TokenStream 
     let everything: Vec<&Ident> =
         signature.parameters.iter().flat_map(|parameter| &parameter.bindings).map(|binding| &binding.outer).collect();
     let body = body(signature, returned, &everything, private, |_| never.clone());
+    let outcome = if signature.batch {
+        quote_spanned!(span=> #path::Batch { output: ::core::option::Option::Some(value), outcomes: #never })
+    } else {
+        quote_spanned!(span=> #path::Outcome::Processed(value))
+    };
     let statements = if signature.output.is_some() {
         quote_spanned! {span=>
             let () = #never;
             match #body.await {
-                ::core::result::Result::Ok(value) => ::core::result::Result::Ok(#path::Outcome::Processed(value)),
+                ::core::result::Result::Ok(value) => ::core::result::Result::Ok(#outcome),
                 ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
             }
         }
@@ -159,187 +194,9 @@ fn used_elsewhere<'a>(handler: &Handler<'a>) -> Vec<&'a Ident> {
     let templates = templates.chain(settings.sequence.as_ref().map(|sequence| &sequence.entity));
     let fields = settings.occurred_at.iter().chain(settings.sequence.as_ref().map(|sequence| &sequence.number));
     let roots = templates.flat_map(|template| &template.roots).chain(fields.map(|field| &field.root));
-    let roots: Vec<_> = roots.map(|root| &root.ident).collect();
+    let batch = settings.each.as_ref().map(|each| &each.outer);
+    let roots: Vec<_> = roots.map(|root| &root.ident).chain(batch).collect();
     bindings.filter(|outer| roots.contains(outer)).collect()
-}
-
-/// The static description of the handler, registered for the catalogue. It stands in a block of its own, where the
-/// user's body cannot see the item.
-fn spec(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
-    let Runtime { path, private, .. } = runtime;
-    let Handler { signature, settings, .. } = handler;
-    let span = Span::mixed_site();
-    let mut fields = Vec::new();
-    let mut field = |name: &str, value: TokenStream| {
-        let name = Ident::new(name, span);
-        fields.push(quote_spanned!(span=> #name: #value));
-    };
-    let (name, chosen) = (text(&settings.consumer.name), settings.consumer.chosen);
-    field("consumer", quote!(#name));
-    if chosen {
-        field("consumer_chosen", quote!(#chosen));
-    }
-    let sequence = settings.sequence.as_ref();
-    for (name, identity) in [
-        ("key", Some(&settings.key)),
-        ("sender", Some(&settings.sender)),
-        ("entity", sequence.map(|sequence| &sequence.entity)),
-        ("fingerprint", settings.fingerprint.as_ref()),
-    ] {
-        if let Some(identity) = identity.filter(|identity| !identity.template.source.is_empty()) {
-            field(name, template(identity, private));
-        }
-    }
-    for (name, path) in
-        [("occurred_at", settings.occurred_at.as_ref()), ("number", sequence.map(|sequence| &sequence.number))]
-    {
-        if let Some(path) = path {
-            field(name, text(&path.part.text).into_token_stream());
-        }
-    }
-    if settings.retention != Duration::WEEK {
-        field("retention_secs", Literal::u64_unsuffixed(settings.retention.secs()).into_token_stream());
-    }
-    if let Some(horizon) = settings.horizon {
-        let secs = Literal::u64_unsuffixed(horizon.secs());
-        field("horizon_secs", quote_spanned!(span=> #private::Some(#secs)));
-    }
-    if settings.missing == Some(Missing::Process) {
-        field("missing", quote_spanned!(span=> #private::Missing::Process));
-    }
-    if settings.skip_expired {
-        field("if_expired", quote_spanned!(span=> #private::IfExpired::Skip));
-    }
-    if settings.replay {
-        field("replay", quote!(true));
-    }
-    if let Some(wait) = &settings.wait {
-        let millis = Literal::u64_unsuffixed(wait.millis);
-        field("wait_millis", quote_spanned!(span=> #private::Some(#millis)));
-    }
-    if settings.retry > 0 {
-        field("retry", Literal::u16_unsuffixed(settings.retry).into_token_stream());
-    }
-    if let Some(isolation) = settings.isolation {
-        let level = Ident::new(
-            match isolation {
-                Isolation::ReadCommitted => "ReadCommitted",
-                Isolation::RepeatableRead => "RepeatableRead",
-                Isolation::Serializable => "Serializable",
-            },
-            span,
-        );
-        field("isolation", quote_spanned!(span=> #private::Some(#private::Isolation::#level)));
-    }
-    let function = text(&plain_name(&signature.function.signature.ident));
-    quote_spanned! {span=>
-        {
-            static HANDLER: #path::Handler = #private::handler(#private::Spec {
-                #(#fields,)*
-                function: #private::concat!(#private::module_path!(), "::", #function),
-                file: #private::file!(),
-                line: #private::line!(),
-                ..#private::Spec::DEFAULT
-            });
-            #private::inventory::submit! { #private::Registered(&HANDLER) }
-            &HANDLER
-        }
-    }
-}
-
-/// Each run of the body gets arguments of its own.
-fn arguments_again(signature: &Signature, runtime: &Runtime) -> TokenStream {
-    signature
-        .with_role(Role::Plain)
-        .flat_map(|parameter| parameter.bindings.iter().map(move |binding| (parameter, binding)))
-        .map(|(Parameter { cfgs, ty, .. }, Binding { cfgs: fields, outer, .. })| {
-            // What cannot be given twice is an error at its type.
-            let place = types::anchor(ty);
-            let Runtime { private, .. } = runtime.located_at(place);
-            let span = Span::mixed_site().located_at(place);
-            quote_spanned!(span=> #(#cfgs)* #(#fields)* let #outer = #private::again(&#outer);)
-        })
-        .collect()
-}
-
-/// The expression that makes the message from the parameters.
-fn message(settings: &Settings, private: &TokenStream) -> TokenStream {
-    let span = Span::mixed_site();
-    let optional = settings.missing.is_some();
-    let key = if settings.key.template.source.is_empty() {
-        quote_spanned!(span=> #private::Encoded::None)
-    } else {
-        let key = writer(&settings.key, "key", optional, private);
-        quote_spanned!(span=> #key.finish())
-    };
-    let sender = writer(&settings.sender, "sender", optional, private);
-    let occurred_at = settings.occurred_at.as_ref().map(|field| {
-        let (value, at) = access(&field.part, &field.root);
-        quote_spanned!(at=> .occurred_at(&#value))
-    });
-    let sequence = settings.sequence.as_ref().map(|Sequence { entity, number }| {
-        let entity = writer(entity, "entity", optional, private);
-        let (number, at) = access(&number.part, &number.root);
-        quote_spanned!(at=> .sequence(#entity.finish(), &#number))
-    });
-    let fingerprint = settings.fingerprint.as_ref().map(|fingerprint| {
-        // What the content lacks is a part of it.
-        let fingerprint = writer(fingerprint, "fingerprint", true, private);
-        quote_spanned!(span=> .fingerprint(#fingerprint.digest()))
-    });
-    quote_spanned! {span=>
-        #private::Message::new(handler, #key, #sender.finish()) #occurred_at #sequence #fingerprint
-    }
-}
-
-fn template(identity: &Identity, private: &TokenStream) -> TokenStream {
-    let source = text(&identity.template.source);
-    let literals = identity.template.literals.iter().map(|literal| text(literal));
-    quote_spanned!(Span::mixed_site()=> #private::Template::new(#source, &[#(#literals),*]))
-}
-
-/// The expression that fills a template from the parameters.
-fn writer(identity: &Identity, constructor: &str, optional: bool, private: &TokenStream) -> TokenStream {
-    let span = Span::mixed_site();
-    let constructor = Ident::new(constructor, span);
-    let parts = identity.parts().map(|(part, root)| {
-        let (value, at) = access(part, root);
-        let method = Ident::new(if optional { "optional" } else { "part" }, at);
-        let name = text(&part.text);
-        quote_spanned!(at=> .#method(#name, &#value))
-    });
-    quote_spanned!(span=> #private::Writer::#constructor(handler) #(#parts)*)
-}
-
-/// The expression for a part's value, and where errors about it are shown: at its text.
-fn access(part: &Part, root: &Root) -> (TokenStream, Span) {
-    let at = Span::mixed_site().located_at(root.ident.span());
-    let value = &root.ident;
-    let steps = part.steps.iter().map(|step| match step {
-        Step::Field(name) => {
-            let field = identifier(name, at);
-            quote_spanned!(at=> .#field)
-        }
-        Step::Index(index) => {
-            let mut index = Literal::u32_unsuffixed(*index);
-            index.set_span(at);
-            quote_spanned!(at=> .#index)
-        }
-        Step::Method(name) => {
-            let method = identifier(name, at);
-            quote_spanned!(at=> .#method())
-        }
-    });
-    (quote!(#value #(#steps)*), at)
-}
-
-/// The name, raw if it is a keyword in any edition.
-pub(crate) fn identifier(name: &str, span: Span) -> Ident {
-    if name == "gen" || syn::parse_str::<Ident>(name).is_err() {
-        Ident::new_raw(name, span)
-    } else {
-        Ident::new(name, span)
-    }
 }
 
 /// The user's body as an async block.

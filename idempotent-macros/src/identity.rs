@@ -1,13 +1,15 @@
 //! What identifies a message: templates and fields whose roots are parameters of the handler.
 
 use proc_macro2::{Ident, Span};
-use syn::LitStr;
+use syn::{LitStr, Pat};
 
 use crate::errors::Errors;
+use crate::expand;
 use crate::options::{Name, Options};
-use crate::signature::{Role, Signature, plain_name};
+use crate::signature::{Parameter, Role, Signature, plain_name};
 use crate::suggest::nearest;
 use crate::template::{Part, Template};
+use crate::types;
 
 /// A template whose parts are known to belong to parameters.
 #[derive(Default)]
@@ -17,12 +19,31 @@ pub(crate) struct Identity {
     pub(crate) roots: Vec<Root>,
 }
 
+/// The names that a template may start with.
+pub(crate) struct Scope<'a> {
+    pub(crate) signature: &'a Signature,
+    /// Of a batch, what one item is called.
+    pub(crate) each: Option<&'a Each>,
+}
+
+/// A batch, and the name of one item of it.
+pub(crate) struct Each {
+    /// As the templates call an item.
+    pub(crate) item: String,
+    /// Which parameter the batch is.
+    pub(crate) parameter: usize,
+    /// The batch in the signature.
+    pub(crate) outer: Ident,
+}
+
 /// The parameter, or the name in a parameter's pattern, that a part starts with.
 pub(crate) struct Root {
     /// Resolves as the parameter does, and is located at the template.
     pub(crate) ident: Ident,
     /// The parameter, `None` for `self`.
     pub(crate) parameter: Option<usize>,
+    /// Does it start with an item of that parameter, which is a batch?
+    pub(crate) of_item: bool,
 }
 
 /// A field whose value is taken as it is.
@@ -32,9 +53,9 @@ pub(crate) struct Field {
 }
 
 /// A key there must be, and one that differs from message to message.
-pub(crate) fn check_key(options: &Options, key: Option<&Identity>, signature: &Signature, errors: &mut Errors) {
+pub(crate) fn check_key(options: &Options, key: Option<&Identity>, scope: &Scope<'_>, errors: &mut Errors) {
     if !options.mentions(Name::Key) && !options.mentions(Name::Sequence) {
-        let example = example_part(signature);
+        let example = example_part(scope);
         errors.at(
             Span::call_site(),
             format_args!(
@@ -44,7 +65,18 @@ pub(crate) fn check_key(options: &Options, key: Option<&Identity>, signature: &S
         );
     }
     if let Some((key, text)) = key.zip(options.text(Name::Key)) {
-        check_parts("key", "all messages would have one key", key, text, signature, errors);
+        check_parts("key", "all messages would have one key", key, text, scope, errors);
+        if let Some(each) = scope.each.filter(|_| !key.roots.is_empty() && key.roots.iter().all(|root| !root.of_item)) {
+            errors.on(
+                text,
+                format_args!(
+                    "`{}` names nothing of `{}`, so that all items of a batch would have one key: add a part like `{{{}.id}}`",
+                    text.value(),
+                    each.item,
+                    each.item
+                ),
+            );
+        }
     }
 }
 
@@ -54,7 +86,7 @@ pub(crate) fn check_parts(
     consequence: &str,
     identity: &Identity,
     text: &LitStr,
-    signature: &Signature,
+    scope: &Scope<'_>,
     errors: &mut Errors,
 ) {
     if !identity.template.parts.is_empty() {
@@ -62,10 +94,10 @@ pub(crate) fn check_parts(
     }
     let value = text.value();
     let advice = match Template::parse(&format!("{{{value}}}")) {
-        Ok(path) if path.parts.first().is_some_and(|part| find(&part.root, signature).is_some()) => {
+        Ok(path) if path.parts.first().is_some_and(|part| find(&part.root, scope).is_some()) => {
             format!("{{{value}}}")
         }
-        _ => example_part(signature),
+        _ => example_part(scope),
     };
     let shown = if value.is_empty() { format!("an empty {option}") } else { format!("`{value}`") };
     errors.on(
@@ -75,12 +107,16 @@ pub(crate) fn check_parts(
 }
 
 /// `{event.id}` with the name of a parameter that is there.
-fn example_part(signature: &Signature) -> String {
-    format!("{{{}.id}}", example_root(signature))
+fn example_part(scope: &Scope<'_>) -> String {
+    format!("{{{}.id}}", example_root(scope))
 }
 
-fn example_root(signature: &Signature) -> String {
-    let name = signature
+fn example_root(scope: &Scope<'_>) -> String {
+    if let Some(each) = scope.each {
+        return each.item.clone();
+    }
+    let name = scope
+        .signature
         .with_role(Role::Plain)
         .flat_map(|parameter| &parameter.bindings)
         .map(|binding| binding.inner.to_string())
@@ -89,12 +125,12 @@ fn example_root(signature: &Signature) -> String {
 }
 
 impl Identity {
-    pub(crate) fn read(text: &LitStr, signature: &Signature, errors: &mut Errors) -> Option<Self> {
+    pub(crate) fn read(text: &LitStr, scope: &Scope<'_>, errors: &mut Errors) -> Option<Self> {
         let (template, problems) = Template::read(&text.value());
         for problem in &problems {
             errors.on(text, problem);
         }
-        let read = |part| Root::read(part, Notation::Braces, text, signature, errors);
+        let read = |part| Root::read(part, Notation::Braces, text, scope, errors);
         let roots: Vec<_> = template.parts.iter().map(read).collect();
         let roots: Option<Vec<_>> = roots.into_iter().collect();
         Some(Self { template, roots: roots.filter(|_| problems.is_empty())? })
@@ -107,7 +143,7 @@ impl Identity {
 }
 
 impl Field {
-    pub(crate) fn read(option: &str, text: &LitStr, signature: &Signature, errors: &mut Errors) -> Option<Self> {
+    pub(crate) fn read(option: &str, text: &LitStr, scope: &Scope<'_>, errors: &mut Errors) -> Option<Self> {
         let value = text.value();
         let path = value.strip_prefix('{').and_then(|path| path.strip_suffix('}'));
         if let Some(path) = path {
@@ -115,7 +151,7 @@ impl Field {
             return None;
         }
         let Ok(part) = Part::parse(&value) else {
-            let root = example_root(signature);
+            let root = example_root(scope);
             errors.on(
                 text,
                 format_args!(
@@ -124,7 +160,7 @@ impl Field {
             );
             return None;
         };
-        let root = Root::read(&part, Notation::Bare, text, signature, errors)?;
+        let root = Root::read(&part, Notation::Bare, text, scope, errors)?;
         Some(Self { part, root })
     }
 }
@@ -146,18 +182,12 @@ impl Notation {
 }
 
 impl Root {
-    fn read(
-        part: &Part,
-        notation: Notation,
-        text: &LitStr,
-        signature: &Signature,
-        errors: &mut Errors,
-    ) -> Option<Self> {
+    fn read(part: &Part, notation: Notation, text: &LitStr, scope: &Scope<'_>, errors: &mut Errors) -> Option<Self> {
         let Part { text: path, root, .. } = part;
         let written = notation.write(path);
-        let example = notation.write(&format!("{}.id", example_root(signature)));
-        let Some(found) = find(root, signature) else {
-            let names = names(signature);
+        let example = notation.write(&format!("{}.id", example_root(scope)));
+        let Some(found) = find(root, scope) else {
+            let names = names(scope);
             let with_root = |name: &str| notation.write(&format!("{name}{}", part.path()));
             let message = match (nearest(root, names.iter().map(String::as_str)), names.as_slice()) {
                 _ if root == "self" => {
@@ -186,9 +216,14 @@ impl Root {
             );
             return None;
         }
-        let mut ident = found.ident;
+        let Found { mut ident, parameter, of_item, .. } = found;
+        if let Some(each) = scope.each.filter(|each| parameter == Some(each.parameter) && !of_item) {
+            let item = notation.write(&format!("{}{}", each.item, part.path()));
+            errors.on(text, format_args!("`{written}` starts with the whole batch: write `{item}`"));
+            return None;
+        }
         ident.set_span(text.span().resolved_at(ident.span()));
-        Some(Self { ident, parameter: found.parameter })
+        Some(Self { ident, parameter, of_item })
     }
 }
 
@@ -196,23 +231,72 @@ struct Found {
     ident: Ident,
     role: Role,
     parameter: Option<usize>,
+    of_item: bool,
 }
 
-/// What a name stands for in the signature.
-fn find(name: &str, signature: &Signature) -> Option<Found> {
+/// What a name stands for.
+fn find(name: &str, scope: &Scope<'_>) -> Option<Found> {
+    let Scope { signature, each } = scope;
     if name == "self" {
         let ident = signature.receiver()?.into();
-        return Some(Found { ident, role: Role::Plain, parameter: None });
+        return Some(Found { ident, role: Role::Plain, parameter: None, of_item: false });
+    }
+    if let Some(each) = each.filter(|each| each.item == name) {
+        let (ident, parameter) = (each.ident(), Some(each.parameter));
+        return Some(Found { ident, role: Role::Plain, parameter, of_item: true });
     }
     signature.parameters.iter().enumerate().find_map(|(index, parameter)| {
         let binding = parameter.bindings.iter().find(|binding| plain_name(&binding.inner) == name)?;
-        Some(Found { ident: binding.outer.clone(), role: parameter.role, parameter: Some(index) })
+        let (ident, role, parameter) = (binding.outer.clone(), parameter.role, Some(index));
+        Some(Found { ident, role, parameter, of_item: false })
     })
 }
 
 /// Every name that a part may start with.
-fn names(signature: &Signature) -> Vec<String> {
-    let parameters = signature.with_role(Role::Plain).flat_map(|parameter| &parameter.bindings);
-    let receiver = signature.receiver().map(|_| "self".to_owned());
-    parameters.map(|binding| plain_name(&binding.inner)).chain(receiver).collect()
+fn names(scope: &Scope<'_>) -> Vec<String> {
+    let item = scope.each.map(|each| each.item.clone());
+    let parameters = scope.signature.with_role(Role::Plain).flat_map(|parameter| &parameter.bindings);
+    let receiver = scope.signature.receiver().map(|_| "self".to_owned());
+    item.into_iter().chain(parameters.map(|binding| plain_name(&binding.inner))).chain(receiver).collect()
+}
+
+impl Each {
+    /// `event in events`
+    pub(crate) fn read(text: &LitStr, signature: &Signature, errors: &mut Errors) -> Option<Self> {
+        let value = text.value();
+        let is_name = |name: &&str| Part::parse(name).is_ok_and(|part| part.steps.is_empty() && part.root == *name);
+        let loop_names = value.split_once(" in ").map(|(item, batch)| (item.trim(), batch.trim()));
+        let Some((item, batch)) = loop_names.filter(|(item, batch)| is_name(item) && is_name(batch)) else {
+            let example = Name::Each.entry().example;
+            errors.on(text, format_args!("`{value}` names no item of a parameter: write `{example}`"));
+            return None;
+        };
+        let scope = Scope { signature, each: None };
+        let Some(Found { ident, role: Role::Plain, parameter: Some(parameter), .. }) = find(batch, &scope) else {
+            let names = names(&scope);
+            let near = nearest(batch, names.iter().map(String::as_str)).or_else(|| names.first().map(String::as_str));
+            let near = near.unwrap_or("events");
+            errors.on(text, format_args!("there is no batch `{batch}`: write `each = \"{item} in {near}\"`"));
+            return None;
+        };
+        if item == batch || find(item, &scope).is_some() {
+            errors.on(text, format_args!("`{item}` is the name of a parameter: write another one for the item"));
+            return None;
+        }
+        let Parameter { ty, pattern, .. } = &signature.parameters[parameter];
+        if types::items(ty).is_none() || !matches!(pattern, Pat::Ident(_)) {
+            let advice = types::suggested_items(ty);
+            errors.on(
+                ty,
+                format_args!("the body gets the fresh items of `{batch}` alone: write `{batch}: Vec<{advice}>`"),
+            );
+            return None;
+        }
+        Some(Self { item: item.to_owned(), parameter, outer: ident })
+    }
+
+    /// Invisible to the user's code.
+    pub(crate) fn ident(&self) -> Ident {
+        expand::identifier(&self.item, Span::mixed_site())
+    }
 }

@@ -86,6 +86,8 @@ options! {
         "What the key stands for: the same key with another content is refused with `Error::FingerprintMismatch`. A template in which `Option` is always allowed; kept as a digest";
     Replay "replay": Flag, "replay", document::replay,
         "Stores what the handler returns with `Ok`, as JSON of at most 1 MiB, and gives it to duplicates as `Outcome::Replayed`. Needs the feature `replay`";
+    Each "each": Text, r#"each = "event in events""#, document::nothing,
+        "Takes a batch: the parameter is a `Vec`, of which the body gets the fresh items, claimed together; the templates name one item. The handler returns `Batch` instead of `Outcome`";
     Wait "wait": Text, r#"wait = "5s""#, document::wait,
         "How long to wait for another delivery that is processing the same key, before `Error::InProgress`; `\"0s\"` answers at once. `ms` too. Default: `5s`";
     Retry "retry": Count, "retry = 3", document::retry,

@@ -4,7 +4,7 @@ use syn::{Receiver, ReceiverKind};
 
 use crate::duration::{self, Duration};
 use crate::errors::Errors;
-use crate::identity::{self, Field, Identity};
+use crate::identity::{self, Each, Field, Identity, Scope};
 use crate::options::{Name, Options};
 use crate::signature::{Role, Signature, plain_name};
 use crate::suggest::nearest;
@@ -27,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) sequence: Option<Sequence>,
     pub(crate) fingerprint: Option<Identity>,
     pub(crate) replay: bool,
+    pub(crate) each: Option<Each>,
     /// In milliseconds.
     pub(crate) wait: Option<Wait>,
     pub(crate) retry: u16,
@@ -95,9 +96,17 @@ impl Settings {
         }
         let missing = missing(options, errors);
         check_combinations(options, missing, signature, errors);
-        let key = options.text(Name::Key).and_then(|text| Identity::read(text, signature, errors));
-        identity::check_key(options, key.as_ref(), signature, errors);
-        let sender = options.text(Name::Sender).and_then(|text| Identity::read(text, signature, errors));
+        let each = options.text(Name::Each).map(|text| Each::read(text, signature, errors));
+        // The templates name items that nobody knows.
+        let unknown = matches!(each, Some(None));
+        let each = each.flatten();
+        if unknown {
+            return Self::of_nothing(consumer(options, signature, package, errors));
+        }
+        let scope = &Scope { signature, each: each.as_ref() };
+        let key = options.text(Name::Key).and_then(|text| Identity::read(text, scope, errors));
+        identity::check_key(options, key.as_ref(), scope, errors);
+        let sender = options.text(Name::Sender).and_then(|text| Identity::read(text, scope, errors));
         if let (Some(sender), Some(text)) = (&sender, options.text(Name::Sender)) {
             let length: usize = sender.template.literals.iter().map(String::len).sum();
             if length > LONGEST_NAME {
@@ -107,7 +116,9 @@ impl Settings {
         }
         let occurred_at = options
             .text(Name::OccurredAt)
-            .and_then(|text| Field::read(Name::OccurredAt.entry().text, text, signature, errors));
+            .and_then(|text| Field::read(Name::OccurredAt.entry().text, text, scope, errors));
+        let sequence = sequence(options, scope, errors);
+        let fingerprint = fingerprint(options, scope, errors);
         Self {
             key: key.unwrap_or_default(),
             sender: sender.unwrap_or_default(),
@@ -117,12 +128,34 @@ impl Settings {
             missing,
             occurred_at,
             skip_expired: expired(options, errors),
-            sequence: sequence(options, signature, errors),
-            fingerprint: fingerprint(options, signature, errors),
+            sequence,
+            fingerprint,
+            each,
             replay: options.flag(Name::Replay).is_some(),
             wait: wait(options, errors),
             retry: retry(options, signature, errors),
             isolation: isolation(options, errors),
+        }
+    }
+
+    /// Of a handler about which more cannot be said; why has been reported.
+    fn of_nothing(consumer: Consumer) -> Self {
+        Self {
+            key: Identity::default(),
+            sender: Identity::default(),
+            consumer,
+            retention: Duration::WEEK,
+            horizon: None,
+            missing: None,
+            occurred_at: None,
+            skip_expired: false,
+            sequence: None,
+            fingerprint: None,
+            replay: false,
+            each: None,
+            wait: None,
+            retry: 0,
+            isolation: None,
         }
     }
 }
@@ -225,22 +258,22 @@ fn expired(options: &Options, errors: &mut Errors) -> bool {
     true
 }
 
-fn sequence(options: &Options, signature: &Signature, errors: &mut Errors) -> Option<Sequence> {
+fn sequence(options: &Options, scope: &Scope<'_>, errors: &mut Errors) -> Option<Sequence> {
     let texts = options.sequence()?;
-    let entity = Identity::read(&texts.entity, signature, errors);
+    let entity = Identity::read(&texts.entity, scope, errors);
     if let Some(entity) = &entity {
         let consequence = "all messages would be in one order";
-        identity::check_parts("entity", consequence, entity, &texts.entity, signature, errors);
+        identity::check_parts("entity", consequence, entity, &texts.entity, scope, errors);
     }
-    let number = Field::read("number", &texts.number, signature, errors);
+    let number = Field::read("number", &texts.number, scope, errors);
     Some(Sequence { entity: entity?, number: number? })
 }
 
-fn fingerprint(options: &Options, signature: &Signature, errors: &mut Errors) -> Option<Identity> {
+fn fingerprint(options: &Options, scope: &Scope<'_>, errors: &mut Errors) -> Option<Identity> {
     let text = options.text(Name::Fingerprint)?;
-    let fingerprint = Identity::read(text, signature, errors)?;
+    let fingerprint = Identity::read(text, scope, errors)?;
     let consequence = "all messages would say the same";
-    identity::check_parts("fingerprint", consequence, &fingerprint, text, signature, errors);
+    identity::check_parts("fingerprint", consequence, &fingerprint, text, scope, errors);
     Some(fingerprint)
 }
 
@@ -307,6 +340,17 @@ fn check_combinations(options: &Options, missing: Option<Missing>, signature: &S
                         "`missing = \"process\"` runs messages without a key, for which `{option}` has nothing to keep: \
                          remove `{option}`, or write `missing = \"reject\"`"
                     ),
+                );
+            }
+        }
+    }
+    if options.mentions(Name::Each) {
+        for name in [Name::Replay, Name::Fingerprint] {
+            if let Some(place) = options.place(name) {
+                let option = name.entry().text;
+                errors.on(
+                    place,
+                    format_args!("`{option}` is about one message, and `each` takes many: remove one of the two"),
                 );
             }
         }

@@ -112,6 +112,8 @@ pub(crate) struct Binding {
 /// The function, understood as far as possible.
 pub(crate) struct Signature {
     pub(crate) function: Function,
+    /// Does it take many messages at once?
+    pub(crate) batch: bool,
     pub(crate) parameters: Vec<Parameter>,
     /// `None` if it is no `Result`, which has been reported.
     pub(crate) output: Option<Output>,
@@ -119,7 +121,7 @@ pub(crate) struct Signature {
 
 impl Signature {
     /// Takes the function apart. [`check`](crate::check) says whether it may be a handler.
-    pub(crate) fn read(function: Function, runtime: &Runtime, errors: &mut Errors) -> Self {
+    pub(crate) fn read(function: Function, runtime: &Runtime, batch: bool, errors: &mut Errors) -> Self {
         let repeated = repeated_names(&function.signature);
         let any_marked = function.signature.inputs.iter().any(is_marked);
         let parameters = function
@@ -128,12 +130,12 @@ impl Signature {
             .iter()
             .enumerate()
             .filter_map(|(index, input)| match input {
-                FnArg::Typed(typed) => Some(Parameter::read(index, typed, any_marked, &repeated, errors)),
+                FnArg::Typed(typed) => Some(Parameter::read(index, typed, [any_marked, batch], &repeated, errors)),
                 FnArg::Receiver(_) => None,
             })
             .collect();
-        let output = Output::read(&function.signature.output, runtime);
-        Self { function, parameters, output }
+        let output = Output::read(&function.signature.output, runtime, batch);
+        Self { function, batch, parameters, output }
     }
 
     pub(crate) fn with_role(&self, role: Role) -> impl Iterator<Item = &Parameter> {
@@ -147,7 +149,13 @@ impl Signature {
 }
 
 impl Parameter {
-    fn read(index: usize, typed: &PatType, any_marked: bool, repeated: &[String], errors: &mut Errors) -> Self {
+    fn read(
+        index: usize,
+        typed: &PatType,
+        [any_marked, batch]: [bool; 2],
+        repeated: &[String],
+        errors: &mut Errors,
+    ) -> Self {
         let (mut marked, mut of_message) = (false, false);
         let (mut cfgs, mut lints, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for attribute in &typed.attrs {
@@ -174,7 +182,7 @@ impl Parameter {
                 others.push(attribute.clone());
             }
         }
-        let role = if of_message && !marked { Role::Plain } else { role(&typed.ty, marked, any_marked) };
+        let role = if of_message && !marked { Role::Plain } else { role(&typed.ty, marked, any_marked, batch) };
         let mut outer = Pat::clone(&typed.pat);
         let mut outward = Outward { repeated, cfgs: Vec::new(), bindings: Vec::new() };
         if let Some(name) = hidden_name(&outer, role, index) {
@@ -216,11 +224,11 @@ fn is_marked(input: &FnArg) -> bool {
 }
 
 /// Where one parameter is marked, no other is recognised by its type: it may be the application's own `Transaction`.
-fn role(ty: &Type, marked: bool, any_marked: bool) -> Role {
+fn role(ty: &Type, marked: bool, any_marked: bool, batch: bool) -> Role {
     let (passing, referent) = types::passing(ty);
     if marked || (!any_marked && types::is_transaction(referent)) {
         Role::Transaction
-    } else if passing == Passing::Shared && types::is_claim(referent) {
+    } else if passing == Passing::Shared && (types::is_claim(referent) || batch && types::is_claims(referent)) {
         Role::Claim
     } else {
         Role::Plain

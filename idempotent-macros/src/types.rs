@@ -206,12 +206,13 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Rewrites `Result<T, E>`, or an alias of it, to `Result<Outcome<T>, E>`; `None` if it is no `Result`.
-    pub(crate) fn read(output: &ReturnType, runtime: &Runtime) -> Option<Self> {
+    /// Rewrites `Result<T, E>`, or an alias of it, to `Result<Outcome<T>, E>`, or of a batch to `Result<Batch<T>, E>`; `None` if it is no `Result`.
+    pub(crate) fn read(output: &ReturnType, runtime: &Runtime, batch: bool) -> Option<Self> {
         let ReturnType::Type(_, written) = output else { return None };
         let Runtime { path: runtime, private, .. } = runtime.located_at(anchor(written));
         let mut rewritten = Type::clone(written);
-        let rewritten = if wrap_value(&mut rewritten, &runtime) {
+        let wrapper = Ident::new(if batch { "Batch" } else { "Outcome" }, Span::mixed_site());
+        let rewritten = if wrap_value(&mut rewritten, &runtime, &wrapper) {
             rewritten.into_token_stream()
         } else {
             let segment = last_segment(written)?;
@@ -224,7 +225,7 @@ impl Output {
             let end = with_span(end, written.span());
             quote_spanned! {span=>
                 #private::Result<
-                    #runtime::Outcome<<#written as #private::HandlerResult>::Ok>,
+                    #runtime::#wrapper<<#written as #private::HandlerResult>::Ok>,
                     <#written as #private::HandlerResult>::Err
                 #end
             }
@@ -241,11 +242,11 @@ fn with_span(mut punct: Punct, span: Span) -> Punct {
     punct
 }
 
-/// Puts `Outcome` around the first type argument of a path that ends in `Result<…>`.
-fn wrap_value(ty: &mut Type, runtime: &Path) -> bool {
+/// Puts `Outcome` or `Batch` around the first type argument of a path that ends in `Result<…>`.
+fn wrap_value(ty: &mut Type, runtime: &Path, wrapper: &Ident) -> bool {
     match ty {
-        Type::Group(group) => wrap_value(&mut group.elem, runtime),
-        Type::Paren(paren) => wrap_value(&mut paren.elem, runtime),
+        Type::Group(group) => wrap_value(&mut group.elem, runtime, wrapper),
+        Type::Paren(paren) => wrap_value(&mut paren.elem, runtime, wrapper),
         Type::Path(path) => {
             let Some(segment) = path.path.segments.last_mut().filter(|segment| segment.ident == "Result") else {
                 return false;
@@ -256,12 +257,37 @@ fn wrap_value(ty: &mut Type, runtime: &Path) -> bool {
                 _ => None,
             });
             value.is_some_and(|value| {
-                *value = Type::Verbatim(quote_spanned!(Span::mixed_site()=> #runtime::Outcome<#value>));
+                *value = Type::Verbatim(quote_spanned!(Span::mixed_site()=> #runtime::#wrapper<#value>));
                 true
             })
         }
         _ => false,
     }
+}
+
+/// The type of the items, of a `Vec` by value.
+pub(crate) fn items(ty: &Type) -> Option<&Type> {
+    let (passing, referent) = passing(ty);
+    let segment = last_segment(referent).filter(|segment| passing == Passing::Value && segment.ident == "Vec")?;
+    type_arguments(segment).first().copied()
+}
+
+/// What to put into a `Vec` in place of this type.
+pub(crate) fn suggested_items(ty: &Type) -> String {
+    let referent = passing(ty).1;
+    match referent {
+        Type::Slice(slice) => display(&slice.elem),
+        Type::Array(array) => display(&array.elem),
+        referent => {
+            let items = last_segment(referent).and_then(|segment| type_arguments(segment).first().copied());
+            items.map_or_else(|| "T".to_owned(), display)
+        }
+    }
+}
+
+/// Is the referent a slice of claims?
+pub(crate) fn is_claims(ty: &Type) -> bool {
+    matches!(peel(ty), Type::Slice(slice) if is_claim(&slice.elem))
 }
 
 /// The first thing in the type that borrows.

@@ -43,7 +43,7 @@ fn types_are_recognised_by_their_last_segment() {
 #[test]
 fn the_value_of_a_result_is_wrapped() {
     let rewrite = |output: ReturnType| {
-        Output::read(&output, &runtime()).map(|output| output.rewritten.to_string().replace(' ', ""))
+        Output::read(&output, &runtime(), false).map(|output| output.rewritten.to_string().replace(' ', ""))
     };
     assert_eq!(rewrite(parse_quote!(-> Result<i64, E>)).as_deref(), Some("Result<rt::Outcome<i64>,E>"));
     assert_eq!(rewrite(parse_quote!(-> sqlx::Result<()>)).as_deref(), Some("sqlx::Result<rt::Outcome<()>>"));
@@ -66,7 +66,7 @@ fn the_value_of_a_result_is_wrapped() {
 #[test]
 fn impl_trait_is_inferred_inside_the_body() {
     let output: ReturnType = parse_quote!(-> Result<Box<impl Display>, E>);
-    let output = Output::read(&output, &runtime()).map(|output| display(&output.inferred));
+    let output = Output::read(&output, &runtime(), false).map(|output| display(&output.inferred));
     assert_eq!(output.as_deref(), Some("Result<Box<_>, E>"));
 }
 

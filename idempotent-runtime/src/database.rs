@@ -8,13 +8,16 @@ use sqlx::{Pool, Transaction};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::Error;
+use crate::batch::ItemOutcome;
 use crate::catalog::Isolation;
 use crate::key::Fingerprint;
+use crate::message::Message;
 use crate::outcome::Identity;
 use crate::replay::StoredValue;
 use crate::sequence::Position;
 use crate::store::Settings;
 
+mod bulk;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod nested;
@@ -25,13 +28,14 @@ mod sqlite;
 mod table;
 mod upkeep;
 
+pub(crate) use bulk::Bulk;
 pub(crate) use table::{Statements, TableName, Texts};
 pub(crate) use upkeep::{Batch, Deleted, Upkeep};
 
 /// The databases this library works with: `Postgres`, `MySql` (MariaDB too) and `Sqlite`, each behind the feature of its name.
 ///
 /// Name it to write code over any of them: `async fn f<DB: idempotent_runtime::Database>(pool: &sqlx::Pool<DB>)`.
-pub trait Database: sqlx::Database + Operations + Upkeep {}
+pub trait Database: sqlx::Database + Operations + Upkeep + Bulk {}
 
 /// Sealed, and free to change: this is not part of the public interface.
 #[expect(private_interfaces, reason = "sealed: only the databases of this crate implement it")]
@@ -197,6 +201,10 @@ pub(crate) struct Admission<'a> {
     pub(crate) occurred: Option<Occurred>,
     /// It is newer than what was applied to its entity.
     pub(crate) position: Option<&'a Position>,
+    /// Instead of one message, these.
+    pub(crate) batch: Option<&'a [Message]>,
+    /// How long claims live that do not say when they occurred.
+    pub(crate) retention: Duration,
     /// How long a rival may hold what is claimed here, if the handler says so.
     pub(crate) wait: Option<Duration>,
     pub(crate) isolation: Option<Isolation>,
@@ -207,13 +215,30 @@ impl Admission<'_> {
     pub(crate) fn wait(&self) -> Duration {
         self.wait.unwrap_or(DEFAULT_WAIT)
     }
+
+    /// The same for PostgreSQL, to which 0 would mean without limit.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn wait_millis(&self) -> String {
+        self.wait().as_millis().clamp(1, 0x7FFF_FFFF).to_string()
+    }
+
+    /// A claim that the message or the batch would have, and a position.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn any(&self) -> (Option<&Identity>, Option<&Position>) {
+        match self.batch {
+            None => (self.claim.map(|claim| claim.identity), self.position),
+            Some(messages) => (
+                messages.iter().find_map(|message| message.claim.as_ref()).map(|claim| &claim.0),
+                messages.iter().find_map(|message| message.position.as_ref()),
+            ),
+        }
+    }
 }
 
 /// The claim of one message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewClaim<'a> {
     pub(crate) identity: &'a Identity,
-    pub(crate) retention: Duration,
     pub(crate) fingerprint: Option<&'a Fingerprint>,
 }
 
@@ -238,18 +263,22 @@ impl Occurred {
 }
 
 /// Whether a message may run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Verdict {
-    /// It may: what is needed has been written in the open transaction.
-    New,
+    /// It may: what is needed has been written in the open transaction. Of a batch, what becomes of each item.
+    New(Vec<ItemOutcome>),
     /// It has a claim.
     Duplicate,
-    /// It is too old.
-    Expired,
-    /// It says that it is from the future.
-    Ahead,
+    /// It is too old; of a batch, which item.
+    Expired(usize),
+    /// It says that it is from the future; of a batch, which item.
+    Ahead(usize),
     /// Its entity is further than that.
     Stale,
+    /// No item of the batch may run, and what becomes of each.
+    NoneFresh(Vec<ItemOutcome>),
+    /// Another transaction was in the way: the same again may succeed.
+    Conflict,
 }
 
 /// What a claim holds beside its identity.
@@ -259,8 +288,8 @@ pub struct Recalled {
     pub(crate) value: Option<StoredValue>,
 }
 
-/// A transaction in which the message may run, or why it may not.
-pub(crate) type Begun<'c, DB> = Result<(Transaction<'c, DB>, <DB as Operations>::Watch), Verdict>;
+/// A transaction in which the message may run, with what becomes of a batch's items, or why it may not.
+pub(crate) type Begun<'c, DB> = Result<(Transaction<'c, DB>, <DB as Operations>::Watch, Vec<ItemOutcome>), Verdict>;
 
 /// How far a transaction on a connection outside one has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

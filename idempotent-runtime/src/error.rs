@@ -19,8 +19,9 @@ pub enum Error {
     /// Park the message: without an id its duplicates cannot be told from it. If such messages are
     /// expected and harmless twice, `missing = "process"` runs them without a claim.
     #[error(
-        "consumer `{consumer}`: the key part `{part}` is absent, empty or blank, so a duplicate of this message could not be recognised; \
-         park the message, or declare `missing = \"process\"` if it may run twice"
+        "consumer `{consumer}`: the key part `{part}`{} is absent, empty or blank, so a duplicate of this message could not be recognised; \
+         park the message, or declare `missing = \"process\"` if it may run twice",
+        of_item(*index)
     )]
     #[non_exhaustive]
     MissingKey {
@@ -28,6 +29,8 @@ pub enum Error {
         consumer: &'static str,
         /// The placeholder as the template has it.
         part: &'static str,
+        /// Of a batch, which item, counted from 0.
+        index: Option<usize>,
     },
 
     /// Another delivery of the same message was still being processed when the wait was over.
@@ -66,6 +69,8 @@ pub enum Error {
         consumer: &'static str,
         /// The stored form of the entity.
         entity: String,
+        /// Of a batch, which item, counted from 0.
+        index: Option<usize>,
     },
 
     /// The key came before, with another content by the handler's `fingerprint`: its sender has used one key for two
@@ -302,7 +307,15 @@ impl Error {
     }
 
     pub(crate) fn missing_key(consumer: &'static str, part: &'static str) -> Self {
-        Self::MissingKey { consumer, part }
+        Self::MissingKey { consumer, part, index: None }
+    }
+
+    /// Says which item of a batch it is about.
+    pub(crate) fn of_item(mut self, item: usize) -> Self {
+        if let Self::MissingKey { index, .. } | Self::NumberOutOfRange { index, .. } = &mut self {
+            *index = Some(item);
+        }
+        self
     }
 
     pub(crate) fn isolated(consumer: &str, isolation: Isolation) -> Self {
@@ -321,6 +334,10 @@ impl Error {
             Self::Database(error)
         }
     }
+}
+
+fn of_item(index: Option<usize>) -> String {
+    index.map_or_else(String::new, |index| format!(" of item {index} of the batch"))
 }
 
 fn database_disposition(error: &sqlx::Error) -> Disposition {

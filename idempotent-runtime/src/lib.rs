@@ -292,6 +292,7 @@
 #[path = "private.rs"]
 pub mod __private;
 
+mod batch;
 mod catalog;
 mod claim;
 mod database;
@@ -314,6 +315,7 @@ mod store;
 mod timestamp;
 mod transient;
 
+pub use batch::{Batch, ItemOutcome};
 pub use catalog::{Catalog, Handler, catalog};
 pub use claim::{Claim, Claimed};
 pub use database::Database;

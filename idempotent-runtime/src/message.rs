@@ -7,8 +7,10 @@ use crate::catalog::{Handler, IfExpired, Missing, Spec};
 use crate::claim::Claim;
 use crate::database::{Admission, NewClaim, Occurred, Recalled, Verdict};
 use crate::key::{self, Encoded, Fingerprint, Writer};
-use crate::outcome::{Duplicate, Expired, FingerprintMismatch, Identity, OccurredInFuture};
+use crate::outcome::{Duplicate, Expired, FingerprintMismatch, Identity, InProgress, OccurredInFuture};
+use crate::process::Work;
 use crate::replay::StoredValue;
+use crate::seen::Seen;
 use crate::sequence::{Position, SequenceNumber, Stale};
 use crate::store::Settings;
 use crate::timestamp::Timestamp;
@@ -48,9 +50,9 @@ pub struct Message {
     pub(crate) position: Option<Position>,
     /// Why it is not even tried.
     pub(crate) refusal: Option<Error>,
+    pub(crate) occurred: Option<Occurred>,
     sender: Cow<'static, str>,
     fingerprint: Option<Fingerprint>,
-    occurred: Option<Occurred>,
 }
 
 impl Message {
@@ -101,7 +103,7 @@ impl Message {
                 self.position = Some(Position { consumer, sender: self.sender.clone(), entity, number });
             }
             (Encoded::Stored(entity), None, _) => {
-                self.refuse(Error::NumberOutOfRange { consumer, entity: entity.into_owned() });
+                self.refuse(Error::NumberOutOfRange { consumer, entity: entity.into_owned(), index: None });
             }
             (Encoded::Missing(part), _, Missing::Reject) => self.refuse(Error::missing_key(consumer, part)),
             (Encoded::Missing(_) | Encoded::None, ..) => {}
@@ -119,18 +121,6 @@ impl Message {
     /// The first thing that is wrong is the one that is told.
     fn refuse(&mut self, error: Error) {
         self.refusal.get_or_insert(error);
-    }
-
-    pub(crate) fn admission<'a>(&'a self, settings: &'a Settings) -> Admission<'a> {
-        let claim = self.claim.as_ref().map(|claim| NewClaim {
-            identity: &claim.0,
-            retention: self.handler.retention(),
-            fingerprint: self.fingerprint.as_ref(),
-        });
-        let (occurred, position) = (self.occurred, self.position.as_ref());
-        let Spec { wait_millis, isolation, .. } = *self.handler.spec();
-        let wait = wait_millis.map(Duration::from_millis);
-        Admission { statements: &settings.statements, claim, occurred, position, wait, isolation }
     }
 
     /// Of a message without a claim, as much as is known.
@@ -158,15 +148,16 @@ impl Message {
                 observe::stale(position);
                 Settled::Stale(Stale(position.clone()))
             }
-            (Verdict::Expired, _) => {
+            (Verdict::Expired(_), _) => {
                 observe::expired(&identity);
                 match self.handler.spec().if_expired {
                     IfExpired::Skip => Settled::Expired(Expired(identity)),
                     IfExpired::Fail => Settled::Failed(Error::Expired(Expired(identity))),
                 }
             }
-            (Verdict::Ahead, _) => Settled::Failed(Error::OccurredInFuture(OccurredInFuture(identity))),
-            (Verdict::Duplicate | Verdict::Stale | Verdict::New, _) => {
+            (Verdict::Ahead(_), _) => Settled::Failed(Error::OccurredInFuture(OccurredInFuture(identity))),
+            (Verdict::Conflict, _) => Settled::Failed(Error::InProgress(InProgress(identity))),
+            (Verdict::Duplicate | Verdict::Stale | Verdict::New(_) | Verdict::NoneFresh(_), _) => {
                 observe::duplicate(&identity);
                 Settled::Duplicate(Duplicate(identity))
             }
@@ -207,4 +198,41 @@ pub(crate) enum Settled {
     Failed(Error),
     /// It does not end: it starts again.
     Again,
+}
+
+#[expect(private_interfaces, reason = "sealed: not part of the public interface")]
+impl Work for Message {
+    fn handler(&self) -> &'static Handler {
+        self.handler
+    }
+
+    fn take_refusal(&mut self) -> Option<Error> {
+        self.refusal.take()
+    }
+
+    fn admission<'a>(&'a self, settings: &'a Settings) -> Admission<'a> {
+        let Spec { wait_millis, isolation, .. } = *self.handler.spec();
+        Admission {
+            statements: &settings.statements,
+            claim: self
+                .claim
+                .as_ref()
+                .map(|claim| NewClaim { identity: &claim.0, fingerprint: self.fingerprint.as_ref() }),
+            occurred: self.occurred,
+            position: self.position.as_ref(),
+            batch: None,
+            retention: self.handler.retention(),
+            wait: wait_millis.map(Duration::from_millis),
+            isolation,
+        }
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity()
+    }
+
+    fn cached<'a>(&'a self, settings: &'a Settings) -> Option<(&'a Seen, &'a Identity)> {
+        let seen = settings.seen.as_ref().filter(|_| !self.recalls())?;
+        Some((seen, &self.claim.as_ref()?.0))
+    }
 }

@@ -170,7 +170,9 @@ impl Identity {
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { consumer, sender, key } = self;
-        if sender.is_empty() {
+        if key.is_empty() {
+            write!(f, "a message of consumer `{consumer}`")
+        } else if sender.is_empty() {
             write!(f, "`{key}` of consumer `{consumer}`")
         } else {
             write!(f, "`{key}` from sender `{sender}` of consumer `{consumer}`")

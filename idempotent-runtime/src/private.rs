@@ -12,6 +12,7 @@ pub use sqlx::Postgres;
 #[cfg(feature = "sqlite")]
 pub use sqlx::Sqlite;
 
+pub use crate::batch::Messages;
 pub use crate::catalog::{IfExpired, Isolation, Missing, Registered, Spec, handler};
 pub use crate::key::{Encoded, Template, Writer};
 pub use crate::message::Message;
@@ -83,6 +84,11 @@ impl<'c, P: TransactionParam, S: Into<crate::Source<'c, P::Database>>> SourceOf<
 pub trait ClaimParam {
     /// The claim itself.
     fn given(claim: &Claim) -> &Self;
+
+    /// Those of a batch.
+    fn all(claims: &[Claim]) -> &[Self]
+    where
+        Self: Sized;
 }
 
 #[diagnostic::do_not_recommend]
@@ -90,12 +96,22 @@ impl ClaimParam for Claim {
     fn given(claim: &Claim) -> &Self {
         claim
     }
+
+    fn all(claims: &[Claim]) -> &[Self] {
+        claims
+    }
 }
 
 /// The claim as the parameter's type.
 #[must_use]
 pub fn claim<C: ClaimParam + ?Sized>(claim: &Claim) -> &C {
     C::given(claim)
+}
+
+/// The claims of a batch as the parameter's type.
+#[must_use]
+pub fn claims<C: ClaimParam>(claims: &[Claim]) -> &[C] {
+    C::all(claims)
 }
 
 /// The type that a handler returns, so that an alias leads to its `Ok` and `Err`.

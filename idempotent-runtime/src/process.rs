@@ -7,13 +7,15 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, Pool};
 
 use crate::__private::HandlerError;
-use crate::claim::Claim;
-use crate::database::{self, Failure, Progress, Statements, Verdict};
+use crate::batch::{Batch, Messages};
+use crate::catalog::Handler;
+use crate::database::{self, Admission, Failure, Progress, Statements, Verdict};
 use crate::error::TransactionLost;
 use crate::message::{Message, Settled};
 use crate::outcome::{Identity, InProgress};
 use crate::replay::{Replay, StoredValue};
 use crate::run::Run;
+use crate::seen::Seen;
 use crate::source::Kind;
 use crate::store::Settings;
 use crate::{Database, Error, Outcome, Source, observe};
@@ -27,9 +29,28 @@ const RUN_PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs
 /// How long bringing back a connection may take before it is closed instead.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What one delivery is about: one message, or a batch.
+#[expect(private_interfaces, reason = "sealed: not part of the public interface")]
+pub trait Work: Send + Sync {
+    /// Whose it is.
+    fn handler(&self) -> &'static Handler;
+
+    /// Why it is not even tried.
+    fn take_refusal(&mut self) -> Option<Error>;
+
+    /// What has to hold before the body runs.
+    fn admission<'a>(&'a self, settings: &'a Settings) -> Admission<'a>;
+
+    /// What to call it in an error.
+    fn identity(&self) -> Identity;
+
+    /// Where it is remembered once it is committed.
+    fn cached<'a>(&'a self, settings: &'a Settings) -> Option<(&'a Seen, &'a Identity)>;
+}
+
 /// One delivery on its way through a handler. Outlives the transaction, so that it can bring the connection back.
-pub struct Session<'c, DB: Database> {
-    message: Message,
+pub struct Session<'c, DB: Database, W> {
+    work: W,
     link: Link<'c, DB>,
     settings: &'c Settings,
     progress: Progress,
@@ -79,41 +100,52 @@ impl Refusal {
 impl Message {
     /// The start of its way. Runs no SQL yet.
     #[must_use]
-    pub fn open<DB: Database>(self, source: Source<'_, DB>) -> Session<'_, DB> {
-        let Source { kind, settings } = source;
-        let link = match kind {
-            Kind::Pool(pool) => Link::Pool { pool, connection: None },
-            Kind::Leased(connection) => Link::Leased(connection),
-            Kind::Transaction(connection) => Link::Transaction(connection),
-            Kind::Bare(connection) => Link::Bare(connection),
-        };
-        let claim_pauses = pauses(CLAIM_PAUSES, CLAIM_RETRIES);
-        let run_pauses = pauses(RUN_PAUSES, self.handler.spec().retry);
-        Session { message: self, link, settings, progress: Progress::Clean, joined: false, claim_pauses, run_pauses }
+    pub fn open<DB: Database>(self, source: Source<'_, DB>) -> Session<'_, DB, Self> {
+        open(self, source)
     }
 }
 
-impl<DB: Database> Session<'_, DB> {
+impl Messages {
+    /// The start of their way. Runs no SQL yet.
+    #[must_use]
+    pub fn open<DB: Database>(self, source: Source<'_, DB>) -> Session<'_, DB, Self> {
+        open(self, source)
+    }
+}
+
+fn open<DB: Database, W: Work>(work: W, source: Source<'_, DB>) -> Session<'_, DB, W> {
+    let Source { kind, settings } = source;
+    let link = match kind {
+        Kind::Pool(pool) => Link::Pool { pool, connection: None },
+        Kind::Leased(connection) => Link::Leased(connection),
+        Kind::Transaction(connection) => Link::Transaction(connection),
+        Kind::Bare(connection) => Link::Bare(connection),
+    };
+    let claim_pauses = pauses(CLAIM_PAUSES, CLAIM_RETRIES);
+    let run_pauses = pauses(RUN_PAUSES, work.handler().spec().retry);
+    Session { work, link, settings, progress: Progress::Clean, joined: false, claim_pauses, run_pauses }
+}
+
+impl<DB: Database, W: Work> Session<'_, DB, W> {
     /// Begins a transaction or joins the caller's, and claims the message in it.
     ///
     /// # Errors
     ///
     /// The message is not to be processed now: [`settle`](Session::settle) says what becomes of it.
-    pub async fn begin(&mut self) -> Result<Run<'_, DB>, Refused> {
-        if let Some(error) = self.message.refusal.take() {
+    pub async fn begin(&mut self) -> Result<Run<'_, DB, W>, Refused> {
+        if let Some(error) = self.work.take_refusal() {
             return Refusal::failed(error);
         }
         self.recover().await;
-        let Self { message, link, settings, progress, joined, claim_pauses, .. } = self;
-        let seen = match (&*link, &settings.seen, &message.claim) {
-            (Link::Pool { .. }, Some(seen), Some(Claim(identity))) if !message.recalls() => Some((seen, identity)),
-            _ => None,
-        };
+        let Self { work, link, settings, progress, joined, claim_pauses, .. } = self;
+        let (work, settings): (&W, &Settings) = (work, settings);
+        let consumer = work.handler().consumer();
+        let seen = if matches!(link, Link::Pool { .. }) { work.cached(settings) } else { None };
         if seen.is_some_and(|(seen, identity)| seen.contains(identity)) {
-            observe::seen(message.handler.consumer());
+            observe::seen(consumer);
             return Err(Refused(Refusal::Verdict(Verdict::Duplicate)));
         }
-        let admission = message.admission(settings);
+        let admission = work.admission(settings);
         let of_transaction = matches!(link, Link::Transaction(_));
         let (connection, place) = match link {
             Link::Pool { pool, connection } => match pool.acquire().await {
@@ -130,14 +162,14 @@ impl<DB: Database> Session<'_, DB> {
             }
             // A drop that sqlx has mistaken for that of the whole transaction has ended it.
             Link::Transaction(connection) if !connection.is_in_transaction() => {
-                return Refusal::failed(lost(message.claim.as_ref(), false));
+                return Refusal::failed(lost(admission.claim.map(|claim| claim.identity), false));
             }
             Link::Transaction(connection) => (&mut **connection, Place::Callers),
         };
         *joined = matches!(place, Place::Callers);
         let joined = *joined;
         if let (true, Some(isolation)) = (joined, admission.isolation) {
-            return Refusal::failed(Error::isolated(message.handler.consumer(), isolation));
+            return Refusal::failed(Error::isolated(consumer, isolation));
         }
         let begun = match place {
             Place::Callers => DB::join(connection, admission).await,
@@ -147,14 +179,14 @@ impl<DB: Database> Session<'_, DB> {
             }
         };
         match begun {
-            Ok(Ok((transaction, watch))) => {
+            Ok(Ok((transaction, watch, outcomes))) => {
                 if !joined {
                     *progress = Progress::Open;
                 }
-                Ok(Run { transaction, watch, message, settings, seen, progress })
+                Ok(Run { transaction, watch, work, outcomes, settings, seen, progress })
             }
             Ok(Err(verdict)) => {
-                if let (Verdict::Duplicate, Some((seen, identity))) = (verdict, seen) {
+                if let (Verdict::Duplicate, Some((seen, identity))) = (&verdict, seen) {
                     seen.insert(identity);
                 }
                 match place {
@@ -162,10 +194,19 @@ impl<DB: Database> Session<'_, DB> {
                     Place::Own { reclaimable: false } => *progress = Progress::Closed,
                     Place::Callers => {}
                 }
+                if matches!(verdict, Verdict::Conflict)
+                    && !joined
+                    && let Some(pause) = claim_pauses.next()
+                {
+                    observe::conflict(consumer);
+                    return Refusal::again(pause);
+                }
                 Err(Refused(Refusal::Verdict(verdict)))
             }
             // The caller's transaction is not there any more.
-            Err(sqlx::Error::BeginFailed) if of_transaction => Refusal::failed(lost(message.claim.as_ref(), false)),
+            Err(sqlx::Error::BeginFailed) if of_transaction => {
+                Refusal::failed(lost(admission.claim.map(|claim| claim.identity), false))
+            }
             // sqlx has counted one on a connection that has none: bring it back, and begin on it.
             Err(sqlx::Error::BeginFailed) if joined => match claim_pauses.next() {
                 Some(pause) => {
@@ -175,8 +216,9 @@ impl<DB: Database> Session<'_, DB> {
                 None => Refusal::failed(Error::Database(sqlx::Error::BeginFailed)),
             },
             Err(error) => {
-                let error = if admission.claim.is_some() || admission.position.is_some() {
-                    claim_error(error, &settings.statements, &message.identity())
+                let claims = admission.claim.is_some() || admission.position.is_some() || admission.batch.is_some();
+                let error = if claims {
+                    claim_error(error, &settings.statements, &work.identity())
                 } else {
                     Error::Database(error)
                 };
@@ -184,7 +226,7 @@ impl<DB: Database> Session<'_, DB> {
                     && is_conflict(&error)
                     && let Some(pause) = claim_pauses.next()
                 {
-                    observe::conflict(message.handler.consumer());
+                    observe::conflict(consumer);
                     return Refusal::again(pause);
                 }
                 Refusal::failed(error)
@@ -192,67 +234,10 @@ impl<DB: Database> Session<'_, DB> {
         }
     }
 
-    /// Ends a delivery whose body is not to run; nothing where it has to begin again.
-    pub async fn settle<T, E: HandlerError>(&mut self, refused: Refused) -> Option<Result<Outcome<T>, E>> {
-        self.settle_or_replay(refused, None).await
-    }
-
-    /// The same for a handler with `replay`.
-    pub async fn settle_or_replay<T, E: HandlerError>(
-        &mut self,
-        refused: Refused,
-        replay: Option<Replay<T>>,
-    ) -> Option<Result<Outcome<T>, E>> {
-        Some(match (self.conclude(refused).await, replay) {
-            (Settled::Replayed(StoredValue(stored)), Some(replay)) => match (replay.from_stored)(&stored) {
-                Ok(value) => Ok(Outcome::Replayed(value)),
-                Err(error) => Err(E::from_error(Error::Replay(error))),
-            },
-            (Settled::Replayed(_), None) => unreachable!("only a handler with `replay` asks for stored values"),
-            (Settled::Duplicate(duplicate), _) => Ok(Outcome::Duplicate(duplicate)),
-            (Settled::Stale(stale), _) => Ok(Outcome::Stale(stale)),
-            (Settled::Expired(expired), _) => Ok(Outcome::Expired(expired)),
-            (Settled::Failed(error), _) => Err(E::from_error(error)),
-            (Settled::Again, _) => return None,
-        })
-    }
-
-    async fn conclude(&mut self, Refused(refusal): Refused) -> Settled {
-        let settled = match refusal {
-            Refusal::Again(pause) => {
-                // Others may use the connection meanwhile.
-                self.recover().await;
-                sqlx_core::rt::sleep(pause).await;
-                return Settled::Again;
-            }
-            Refusal::Failed(error) => Settled::Failed(error),
-            Refusal::Verdict(Verdict::Duplicate) if self.message.recalls() => self.recall().await,
-            Refusal::Verdict(verdict) => self.message.judged(verdict),
-        };
-        if !matches!(settled, Settled::Again) {
-            self.recover().await;
-        }
-        settled
-    }
-
-    /// What the claim of a duplicate says.
-    async fn recall(&mut self) -> Settled {
-        let identity = self.message.identity();
-        let connection = match &mut self.link {
-            Link::Pool { connection: Some(connection), .. } => &mut **connection,
-            Link::Pool { connection: None, .. } => unreachable!("a verdict comes from a connection"),
-            Link::Leased(connection) => &mut **connection,
-            Link::Bare(connection) | Link::Transaction(connection) => &mut **connection,
-        };
-        let of = [&*identity.consumer, &*identity.sender, &*identity.key];
-        let recalled = DB::recall(connection, &self.settings.statements, of).await;
-        match recalled {
-            Ok(Some(recalled)) => self.message.recalled(identity, recalled),
-            // Somebody has deleted it since.
-            Ok(None) if !self.joined && self.claim_pauses.next().is_some() => Settled::Again,
-            Ok(None) => Settled::Failed(Error::InProgress(InProgress(identity))),
-            Err(error) => Settled::Failed(table_error(error, &self.settings.statements)),
-        }
+    /// Others may use the connection meanwhile.
+    async fn pause(&mut self, pause: Duration) {
+        self.recover().await;
+        sqlx_core::rt::sleep(pause).await;
     }
 
     /// Whether the body may run once more after a transient error. Brings the connection back, and pauses.
@@ -261,9 +246,8 @@ impl<DB: Database> Session<'_, DB> {
             return false; // what is lost may be its caller's transaction
         }
         let Some(pause) = self.run_pauses.next() else { return false };
-        observe::retried(self.message.handler.consumer());
-        self.recover().await;
-        sqlx_core::rt::sleep(pause).await;
+        observe::retried(self.work.handler().consumer());
+        self.pause(pause).await;
         true
     }
 
@@ -297,6 +281,85 @@ impl<DB: Database> Session<'_, DB> {
     }
 }
 
+impl<DB: Database> Session<'_, DB, Message> {
+    /// Ends a delivery whose body is not to run; nothing where it has to begin again.
+    pub async fn settle<T, E: HandlerError>(&mut self, refused: Refused) -> Option<Result<Outcome<T>, E>> {
+        self.settle_or_replay(refused, None).await
+    }
+
+    /// The same for a handler with `replay`.
+    pub async fn settle_or_replay<T, E: HandlerError>(
+        &mut self,
+        refused: Refused,
+        replay: Option<Replay<T>>,
+    ) -> Option<Result<Outcome<T>, E>> {
+        Some(match (self.conclude(refused).await, replay) {
+            (Settled::Replayed(StoredValue(stored)), Some(replay)) => match (replay.from_stored)(&stored) {
+                Ok(value) => Ok(Outcome::Replayed(value)),
+                Err(error) => Err(E::from_error(Error::Replay(error))),
+            },
+            (Settled::Replayed(_), None) => unreachable!("only a handler with `replay` asks for stored values"),
+            (Settled::Duplicate(duplicate), _) => Ok(Outcome::Duplicate(duplicate)),
+            (Settled::Stale(stale), _) => Ok(Outcome::Stale(stale)),
+            (Settled::Expired(expired), _) => Ok(Outcome::Expired(expired)),
+            (Settled::Failed(error), _) => Err(E::from_error(error)),
+            (Settled::Again, _) => return None,
+        })
+    }
+
+    async fn conclude(&mut self, Refused(refusal): Refused) -> Settled {
+        let settled = match refusal {
+            Refusal::Again(pause) => {
+                self.pause(pause).await;
+                return Settled::Again;
+            }
+            Refusal::Failed(error) => Settled::Failed(error),
+            Refusal::Verdict(Verdict::Duplicate) if self.work.recalls() => self.recall().await,
+            Refusal::Verdict(verdict) => self.work.judged(verdict),
+        };
+        if !matches!(settled, Settled::Again) {
+            self.recover().await;
+        }
+        settled
+    }
+
+    /// What the claim of a duplicate says.
+    async fn recall(&mut self) -> Settled {
+        let identity = self.work.identity();
+        let connection = match &mut self.link {
+            Link::Pool { connection: Some(connection), .. } => &mut **connection,
+            Link::Pool { connection: None, .. } => unreachable!("a verdict comes from a connection"),
+            Link::Leased(connection) => &mut **connection,
+            Link::Bare(connection) | Link::Transaction(connection) => &mut **connection,
+        };
+        let of = [&*identity.consumer, &*identity.sender, &*identity.key];
+        let recalled = DB::recall(connection, &self.settings.statements, of).await;
+        match recalled {
+            Ok(Some(recalled)) => self.work.recalled(identity, recalled),
+            // Somebody has deleted it since.
+            Ok(None) if !self.joined && self.claim_pauses.next().is_some() => Settled::Again,
+            Ok(None) => Settled::Failed(Error::InProgress(InProgress(identity))),
+            Err(error) => Settled::Failed(table_error(error, &self.settings.statements)),
+        }
+    }
+}
+
+impl<DB: Database> Session<'_, DB, Messages> {
+    /// Ends a delivery whose body is not to run; nothing where it has to begin again.
+    pub async fn settle<T, E: HandlerError>(&mut self, Refused(refusal): Refused) -> Option<Result<Batch<T>, E>> {
+        let settled = match refusal {
+            Refusal::Again(pause) => {
+                self.pause(pause).await;
+                return None;
+            }
+            Refusal::Failed(error) => Err(error),
+            Refusal::Verdict(verdict) => self.work.judged(verdict),
+        };
+        self.recover().await;
+        Some(settled.map(|outcomes| Batch { output: None, outcomes }).map_err(E::from_error))
+    }
+}
+
 /// Whose transaction the handler works in.
 #[derive(Clone, Copy, Debug)]
 enum Place {
@@ -314,8 +377,8 @@ impl Place {
     }
 }
 
-pub(crate) fn lost(claim: Option<&Claim>, kept: bool) -> Error {
-    let lost = TransactionLost { claim: claim.map(|claim| claim.0.clone()), kept };
+pub(crate) fn lost(claim: Option<&Identity>, kept: bool) -> Error {
+    let lost = TransactionLost { claim: claim.cloned(), kept };
     observe::lost(&lost);
     Error::TransactionLost(lost)
 }
@@ -339,7 +402,7 @@ async fn settle<DB: Database>(connection: &mut DB::Connection, progress: Progres
     if DB::ENDS_IN_AN_EMPTY_TRANSACTION { connection.ping().await } else { Ok(()) }
 }
 
-impl<DB: Database> Drop for Session<'_, DB> {
+impl<DB: Database, W> Drop for Session<'_, DB, W> {
     /// The future was dropped, or the body has panicked.
     fn drop(&mut self) {
         let progress = self.progress;

@@ -3,33 +3,63 @@
 use sqlx::Transaction;
 
 use crate::__private::HandlerError;
+use crate::batch::{Batch, ItemOutcome, Messages};
 use crate::claim::Claim;
 use crate::database::{Failed, Progress};
 use crate::message::Message;
 use crate::outcome::Identity;
-use crate::process::lost;
+use crate::process::{Work, lost};
 use crate::replay::{Replay, StoredValue};
 use crate::seen::Seen;
 use crate::store::Settings;
 use crate::{Database, Error, Outcome, observe};
 
 /// A claimed message whose body is to run now.
-pub struct Run<'s, DB: Database> {
+pub struct Run<'s, DB: Database, W> {
     pub(crate) transaction: Transaction<'s, DB>,
     pub(crate) watch: DB::Watch,
-    pub(crate) message: &'s Message,
+    pub(crate) work: &'s W,
+    /// Of a batch, what becomes of each item.
+    pub(crate) outcomes: Vec<ItemOutcome>,
     pub(crate) settings: &'s Settings,
     /// Where a processed message is remembered.
     pub(crate) seen: Option<(&'s Seen, &'s Identity)>,
     pub(crate) progress: &'s mut Progress,
 }
 
-impl<'s, DB: Database> Run<'s, DB> {
+impl<'s, DB: Database, W: Work> Run<'s, DB, W> {
     /// What the body works in.
     pub const fn transaction(&mut self) -> &mut Transaction<'s, DB> {
         &mut self.transaction
     }
 
+    async fn end(self, end: End) -> Result<Vec<ItemOutcome>, Error> {
+        let Self { transaction, watch, work, outcomes, settings, seen, progress } = self;
+        let admission = work.admission(settings);
+        let (commit, claim) = (matches!(end, End::Commit(_)), admission.claim.map(|claim| claim.identity));
+        let ended = match end {
+            End::Commit(value) => DB::commit(transaction, watch, admission, value.as_ref()).await,
+            End::RollBack => DB::rollback(transaction, watch, admission).await,
+        };
+        match ended {
+            Ok(()) => {
+                if *progress == Progress::Open {
+                    *progress = Progress::Closed;
+                }
+                if let (true, Some((seen, identity))) = (commit, seen) {
+                    seen.insert(identity);
+                }
+                Ok(outcomes)
+            }
+            Err(Failed::Lost { kept }) => Err(lost(claim, kept)),
+            Err(Failed::AtEnd(error)) if commit => Err(Error::at_commit(error)),
+            // The server undoes what a broken connection had open.
+            Err(Failed::AtEnd(_)) => Ok(outcomes),
+        }
+    }
+}
+
+impl<'s, DB: Database> Run<'s, DB, Message> {
     /// What a body with a `claim: &Claim` parameter works with. The macro refuses such a body together with
     /// `missing = "process"`, so there is a claim.
     ///
@@ -38,7 +68,7 @@ impl<'s, DB: Database> Run<'s, DB> {
     /// In a handler whose messages may have no claim.
     #[must_use]
     pub const fn parts(&mut self) -> (&mut Transaction<'s, DB>, &Claim) {
-        match &self.message.claim {
+        match &self.work.claim {
             Some(claim) => (&mut self.transaction, claim),
             None => panic!("a handler with a `&Claim` parameter always has a claim"),
         }
@@ -72,42 +102,53 @@ impl<'s, DB: Database> Run<'s, DB> {
                 Err(error) => (End::RollBack, Some(Error::Replay(error))),
             },
         };
+        let message = self.work;
         let ended = self.end(end).await;
-        match (result, ended.and_then(|()| refused.map_or(Ok(()), Err))) {
-            (Ok(value), Ok(())) => Ok(Outcome::Processed(value)),
+        match (result, ended.and_then(|_| refused.map_or(Ok(()), Err))) {
+            (Ok(value), Ok(())) => {
+                match (&message.claim, &message.position) {
+                    (None, None) => observe::unclaimed(message.handler.consumer()),
+                    _ => observe::processed(&message.identity()),
+                }
+                Ok(Outcome::Processed(value))
+            }
             (Err(error), Ok(())) => Err(error),
             (_, Err(error)) => Err(E::from_error(error)),
         }
     }
+}
 
-    async fn end(self, end: End) -> Result<(), Error> {
-        let Self { transaction, watch, message, settings, seen, progress } = self;
-        let claim = message.claim.as_ref();
-        let admission = message.admission(settings);
-        let commit = matches!(end, End::Commit(_));
-        let ended = match end {
-            End::Commit(value) => DB::commit(transaction, watch, admission, value.as_ref()).await,
-            End::RollBack => DB::rollback(transaction, watch, admission).await,
-        };
-        match ended {
-            Ok(()) => {
-                if *progress == Progress::Open {
-                    *progress = Progress::Closed;
-                }
-                if let (true, Some((seen, identity))) = (commit, seen) {
-                    seen.insert(identity);
-                }
-                match (claim, &message.position) {
-                    _ if !commit => {}
-                    (None, None) => observe::unclaimed(message.handler.consumer()),
-                    _ => observe::processed(&message.identity()),
-                }
-                Ok(())
+impl<'s, DB: Database> Run<'s, DB, Messages> {
+    /// What a body with a `claims: &[Claim]` parameter works with: the claims of the fresh items, in order.
+    #[must_use]
+    pub fn parts(&mut self) -> (&mut Transaction<'s, DB>, Vec<Claim>) {
+        let claims = self.work.claims(&self.outcomes);
+        (&mut self.transaction, claims)
+    }
+
+    /// The fresh items, in order.
+    #[must_use]
+    pub fn fresh<T>(&self, items: Vec<T>) -> Vec<T> {
+        let fresh = items.into_iter().zip(&self.outcomes).filter(|(_, outcome)| **outcome == ItemOutcome::Processed);
+        fresh.map(|(item, _)| item).collect()
+    }
+
+    /// Commits what the body did if it returned `Ok` and its transaction is still alive, and rolls it back otherwise.
+    ///
+    /// # Errors
+    ///
+    /// The body's own, and those of the commit.
+    pub async fn finish<T, E: HandlerError>(self, result: Result<T, E>) -> Result<Batch<T>, E> {
+        let end = if result.is_ok() { End::Commit(None) } else { End::RollBack };
+        let work = self.work;
+        let ended = self.end(end).await;
+        match (result, ended) {
+            (Ok(value), Ok(outcomes)) => {
+                work.observe(&outcomes);
+                Ok(Batch { output: Some(value), outcomes })
             }
-            Err(Failed::Lost { kept }) => Err(lost(claim, kept)),
-            Err(Failed::AtEnd(error)) if commit => Err(Error::at_commit(error)),
-            // The server undoes what a broken connection had open.
-            Err(Failed::AtEnd(_)) => Ok(()),
+            (Err(error), Ok(_)) => Err(error),
+            (_, Err(error)) => Err(E::from_error(error)),
         }
     }
 }

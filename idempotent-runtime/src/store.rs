@@ -228,12 +228,19 @@ impl<DB: Database> ClaimStore<DB> {
             key: Cow::Owned(key.key().to_owned()),
         };
         let Settings { statements, retention, .. } = &*self.settings;
-        let claim = NewClaim { identity: &identity, retention: *retention, fingerprint: None };
-        let admission =
-            Admission { statements, claim: Some(claim), occurred: None, position: None, wait: None, isolation: None };
+        let admission = Admission {
+            statements,
+            claim: Some(NewClaim { identity: &identity, fingerprint: None }),
+            occurred: None,
+            position: None,
+            batch: None,
+            retention: *retention,
+            wait: None,
+            isolation: None,
+        };
         let verdict = DB::admit(&mut **tx, admission).await;
         match verdict.map_err(|error| process::claim_error(error, statements, &identity))? {
-            Verdict::New => Ok(Claimed::New(Claim(identity))),
+            Verdict::New(_) => Ok(Claimed::New(Claim(identity))),
             _ => Ok(Claimed::Duplicate(Duplicate(identity))), // nothing else was asked
         }
     }

@@ -31,6 +31,7 @@ use super::{
     Admission, Begun, Failed, Failure, NewClaim, Occurred, Operations, Progress, Recalled, Statements, TableName,
     Texts, Verdict, lookups, unwind,
 };
+use crate::batch;
 use crate::catalog::Isolation;
 use crate::outcome::Identity;
 use crate::replay::StoredValue;
@@ -77,13 +78,14 @@ const MIGRATIONS: &[migrate::Step] = &[
     migrate::Step { version: 3, name: "positions", sql: include_str!("../../migrations/mysql/0003_positions.sql") },
     migrate::Step { version: 4, name: "expires_at", sql: include_str!("../../migrations/mysql/0004_expires_at.sql") },
     migrate::Step { version: 5, name: "janitor", sql: include_str!("../../migrations/mysql/0005_janitor.sql") },
+    migrate::Step { version: 6, name: "batch", sql: include_str!("../../migrations/mysql/0006_batch.sql") },
 ];
 
 /// A dropped savepoint: COMMIT, ROLLBACK, an implicit commit or a deadlock has ended the transaction.
 const ER_SP_DOES_NOT_EXIST: u16 = 1305;
 const ER_DUP_ENTRY: u16 = 1062;
 /// Of [`ADVANCE`]: the entity is as far.
-const ER_DATA_OUT_OF_RANGE: u16 = 1690;
+pub(super) const ER_DATA_OUT_OF_RANGE: u16 = 1690;
 
 impl Database for MySql {}
 
@@ -126,7 +128,7 @@ impl Operations for MySql {
         }
         match connection.begin_with(AssertSqlSafe(request)).await {
             Ok(mut transaction) => Ok(match judge(&mut transaction, admission).await? {
-                Verdict::New => Ok((transaction, Watch { depth: 1, autocommit_off: true })),
+                Verdict::New(outcomes) => Ok((transaction, Watch { depth: 1, autocommit_off: true }, outcomes)),
                 refused => Err(refused), // dropping the transaction queues its rollback
             }),
             Err(error) => refused(error).map(Err),
@@ -265,7 +267,7 @@ async fn admitted<'c>(
 ) -> Result<Begun<'c, MySql>, sqlx::Error> {
     let depth = MySqlTransactionManager::get_transaction_depth(&transaction);
     Ok(match MySql::admit(&mut transaction, admission).await? {
-        Verdict::New => Ok((transaction, Watch { depth, autocommit_off })),
+        Verdict::New(outcomes) => Ok((transaction, Watch { depth, autocommit_off }, outcomes)),
         refused => Err(refused), // dropping the transaction queues its rollback
     })
 }
@@ -275,7 +277,7 @@ async fn admitted<'c>(
 fn write(admission: Admission<'_>) -> Option<String> {
     let Admission { statements, claim, occurred, position, .. } = admission;
     let wait = admission.wait();
-    let claim = claim.map(|NewClaim { identity, retention, fingerprint }| {
+    let claim = claim.map(|NewClaim { identity, fingerprint }| {
         let mut values = String::new();
         for value in [&identity.consumer, &identity.sender, &identity.key] {
             ascii(&mut values, value);
@@ -286,7 +288,7 @@ fn write(admission: Admission<'_>) -> Option<String> {
         }
         let expires = match occurred {
             Some(Occurred { expires, .. }) => moment(expires),
-            None => format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", retention.as_micros()),
+            None => format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", admission.retention.as_micros()),
         };
         insert(wait, &format!("{}{values}, {expires})", statements.claim.as_str()))
     });
@@ -307,14 +309,18 @@ fn advance(admission: Admission<'_>, position: &Position) -> String {
     insert(admission.wait(), &admission.statements.advance.as_str().replace('?', &values))
 }
 
-/// MariaDB bounds the wait of one statement with SET STATEMENT, MySQL with a hint, and each takes the other's for a comment. In
-/// whole seconds.
-fn insert(wait: Duration, into: &str) -> String {
+/// The start of a statement that waits so long for a lock. MariaDB bounds the wait of one statement with SET STATEMENT, MySQL
+/// with a hint, and each takes the other's for a comment. In whole seconds.
+pub(super) fn waiting(wait: Duration, verb: &str) -> String {
     let seconds = wait.as_millis().div_ceil(1000);
     format!(
         "/*M! SET STATEMENT innodb_lock_wait_timeout = {seconds} FOR */ \
-         INSERT /*+ SET_VAR(innodb_lock_wait_timeout = {seconds}) */ {into}",
+         {verb} /*+ SET_VAR(innodb_lock_wait_timeout = {seconds}) */ "
     )
+}
+
+fn insert(wait: Duration, into: &str) -> String {
+    format!("{}{into}", waiting(wait, "INSERT"))
 }
 
 fn hex(text: &mut String, bytes: &[u8]) {
@@ -325,14 +331,14 @@ fn hex(text: &mut String, bytes: &[u8]) {
     text.push('\'');
 }
 
-fn ascii(text: &mut String, value: &str) {
+pub(super) fn ascii(text: &mut String, value: &str) {
     text.push_str("_ascii ");
     hex(text, value.as_bytes());
     text.push_str(", ");
 }
 
 /// In UTC, of microseconds since 1970.
-fn moment(micros: i64) -> String {
+pub(super) fn moment(micros: i64) -> String {
     format!("TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {micros} MICROSECOND")
 }
 
@@ -348,21 +354,24 @@ fn refused(error: sqlx::Error) -> Result<Verdict, sqlx::Error> {
 /// Judges the message's age, where that is asked, and then its place. In a request after the claim's insert, so that a purge which
 /// has deleted an older claim is over (G10): `UTC_TIMESTAMP` is the start of its statement.
 async fn judge(connection: &mut MySqlConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
-    let Some(Occurred { at, expires }) = admission.occurred else { return Ok(Verdict::New) };
+    if let Some(messages) = admission.batch {
+        return batch::admit::<MySql>(connection, admission, messages).await;
+    }
+    let Some(Occurred { at, expires }) = admission.occurred else { return Ok(Verdict::New(Vec::new())) };
     let look =
         format!("SELECT {} <= UTC_TIMESTAMP(6), {} > UTC_TIMESTAMP(6) + INTERVAL 1 DAY", moment(expires), moment(at));
     let row = sqlx::raw_sql(AssertSqlSafe(look)).fetch_one(&mut *connection).await?;
     match (row.try_get(0)?, row.try_get(1)?) {
         (Some(false), Some(false)) => {}
-        (Some(false), _) => return Ok(Verdict::Ahead),
-        _ => return Ok(Verdict::Expired),
+        (Some(false), _) => return Ok(Verdict::Ahead(0)),
+        _ => return Ok(Verdict::Expired(0)),
     }
     if let Some(position) = admission.position
         && let Err(error) = connection.execute(AssertSqlSafe(advance(admission, position))).await
     {
         return refused(error);
     }
-    Ok(Verdict::New)
+    Ok(Verdict::New(Vec::new()))
 }
 
 /// Where the savepoint of the claim stands.
@@ -407,13 +416,14 @@ impl Watch {
 
     /// Ends a transaction whose savepoint is gone.
     async fn give_up(self, mut transaction: MySqlTransaction<'_>, admission: Admission<'_>) -> Failed {
-        let Admission { statements, claim, position, .. } = admission;
+        let statements = admission.statements;
+        let (claim, position) = admission.any();
         let end = async {
             // What was written since is in a transaction of its own: autocommit is off.
             transaction.execute("ROLLBACK").await?;
             // Ours was committed early, or it is gone. A rival's is taken for ours: its message was processed.
             let mut kept = false;
-            if let Some(NewClaim { identity, .. }) = claim {
+            if let Some(identity) = claim {
                 let find = sqlx::query_scalar::<_, i64>(statements.find.clone())
                     .bind(&*identity.consumer)
                     .bind(&*identity.sender)
@@ -441,7 +451,7 @@ impl Watch {
     }
 }
 
-fn number(error: &sqlx::Error) -> Option<u16> {
+pub(super) fn number(error: &sqlx::Error) -> Option<u16> {
     Some(error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }
 

@@ -26,6 +26,7 @@ use super::{
     Admission, Begun, Failed, Failure, NewClaim, Occurred, Operations, Progress, Recalled, Statements, TableName,
     Texts, Verdict, lookups, unwind,
 };
+use crate::batch::{self, ItemOutcome};
 use crate::catalog::Isolation;
 use crate::replay::StoredValue;
 use crate::sequence::Position;
@@ -155,7 +156,7 @@ impl Operations for Postgres {
     }
 
     async fn admit(connection: &mut PgConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
-        Ok(admit(connection, admission).await?.map_or_else(|verdict| verdict, |_| Verdict::New))
+        Ok(admit(connection, admission).await?.map_or_else(|verdict| verdict, |(_, outcomes)| Verdict::New(outcomes)))
     }
 
     async fn commit(
@@ -246,20 +247,31 @@ impl Operations for Postgres {
 }
 
 /// The transaction's id, if the message may run.
-async fn admit(connection: &mut PgConnection, admission: Admission<'_>) -> Result<Result<i64, Verdict>, sqlx::Error> {
+async fn admit(
+    connection: &mut PgConnection,
+    admission: Admission<'_>,
+) -> Result<Result<(i64, Vec<ItemOutcome>), Verdict>, sqlx::Error> {
     let Admission { statements, claim, occurred, position, .. } = admission;
-    // 0 would mean without limit.
-    let wait = admission.wait().as_millis().clamp(1, 0x7FFF_FFFF).to_string();
+    if let Some(messages) = admission.batch {
+        return Ok(match batch::admit::<Postgres>(connection, admission, messages).await? {
+            Verdict::New(outcomes) => {
+                let id = sqlx::query_scalar("SELECT txid_current()").fetch_one(connection).await?;
+                Ok((id, outcomes))
+            }
+            refused => Err(refused),
+        });
+    }
+    let wait = admission.wait_millis();
     let (until, at) = (occurred.map(|occurred| micros(occurred.expires)), occurred.map(|occurred| micros(occurred.at)));
     let mut id = None;
-    if let Some(NewClaim { identity, retention, fingerprint }) = claim {
+    if let Some(NewClaim { identity, fingerprint }) = claim {
         let insert = sqlx::query_as::<_, (Option<i64>, Option<bool>, Option<bool>)>(statements.claim.clone())
             .bind(&*identity.consumer)
             .bind(&*identity.sender)
             .bind(&*identity.key)
             .bind(fingerprint.map(<[u8; 32]>::as_slice))
             .bind(&wait)
-            .bind(retention.as_secs_f64() * 1e6)
+            .bind(admission.retention.as_secs_f64() * 1e6)
             .bind(until)
             .bind(at);
         let (new, expired, ahead) = insert.fetch_one(&mut *connection).await?;
@@ -287,7 +299,7 @@ async fn admit(connection: &mut PgConnection, admission: Admission<'_>) -> Resul
             .bind(&wait);
         id = advance.fetch_one(&mut *connection).await?;
     }
-    Ok(id.ok_or(Verdict::Stale))
+    Ok(id.map(|id| (id, Vec::new())).ok_or(Verdict::Stale))
 }
 
 /// PostgreSQL multiplies intervals by floating-point numbers, which are exact until the year 2255.
@@ -300,8 +312,8 @@ fn too_old_or_ahead(occurred: Option<Occurred>, expired: Option<bool>, ahead: Op
     occurred?;
     match (expired, ahead) {
         (Some(false), Some(false)) => None,
-        (Some(false), _) => Some(Verdict::Ahead),
-        _ => Some(Verdict::Expired),
+        (Some(false), _) => Some(Verdict::Ahead(0)),
+        _ => Some(Verdict::Expired(0)),
     }
 }
 
@@ -310,9 +322,9 @@ async fn admitted<'c>(
     admission: Admission<'_>,
 ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
     // Without an id it may not run: dropping the transaction queues its rollback.
-    Ok(admit(&mut transaction, admission).await?.map(|id| {
+    Ok(admit(&mut transaction, admission).await?.map(|(id, outcomes)| {
         let depth = PgTransactionManager::get_transaction_depth(&transaction);
-        (transaction, Watch { id, depth })
+        (transaction, Watch { id, depth }, outcomes)
     }))
 }
 

@@ -22,6 +22,7 @@ use super::{
     Admission, Begun, Failed, Failure, NewClaim, Occurred, Operations, Progress, Recalled, Statements, TableName,
     Texts, Verdict, lookups, unwind,
 };
+use crate::batch;
 use crate::replay::StoredValue;
 use crate::sequence::Position;
 use crate::store::Settings;
@@ -142,13 +143,16 @@ impl Operations for Sqlite {
 
     async fn admit(connection: &mut SqliteConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
         let Admission { statements, claim, occurred, position, .. } = admission;
-        if let Some(NewClaim { identity, retention, fingerprint }) = claim {
+        if let Some(messages) = admission.batch {
+            return batch::admit::<Sqlite>(connection, admission, messages).await;
+        }
+        if let Some(NewClaim { identity, fingerprint }) = claim {
             let insert = sqlx::query(statements.claim.clone())
                 .bind(&*identity.consumer)
                 .bind(&*identity.sender)
                 .bind(&*identity.key)
                 .bind(fingerprint.map(<[u8; 32]>::as_slice))
-                .bind(millis(retention))
+                .bind(millis(admission.retention))
                 .bind(occurred.map(|Occurred { expires, .. }| expires / 1000));
             if insert.execute(&mut *connection).await?.rows_affected() == 0 {
                 return Ok(Verdict::Duplicate);
@@ -158,8 +162,8 @@ impl Operations for Sqlite {
             let look = sqlx::query_as::<_, (Option<bool>, Option<bool>)>(LOOK).bind(expires / 1000).bind(at / 1000);
             match look.fetch_one(&mut *connection).await? {
                 (Some(false), Some(false)) => {}
-                (Some(false), _) => return Ok(Verdict::Ahead),
-                _ => return Ok(Verdict::Expired),
+                (Some(false), _) => return Ok(Verdict::Ahead(0)),
+                _ => return Ok(Verdict::Expired(0)),
             }
         }
         if let Some(Position { consumer, sender, entity, number }) = position {
@@ -169,7 +173,7 @@ impl Operations for Sqlite {
                 return Ok(Verdict::Stale);
             }
         }
-        Ok(Verdict::New)
+        Ok(Verdict::New(Vec::new()))
     }
 
     async fn commit(
@@ -418,7 +422,7 @@ impl Watch {
         self.depth = SqliteTransactionManager::get_transaction_depth(&transaction);
         self.hooks.joined.fetch_add(usize::from(self.depth > 1), Ordering::AcqRel);
         Ok(match Sqlite::admit(&mut transaction, admission).await? {
-            Verdict::New => Ok((transaction, self)),
+            Verdict::New(outcomes) => Ok((transaction, self, outcomes)),
             refused => Err(refused), // dropping the transaction queues its rollback
         })
     }

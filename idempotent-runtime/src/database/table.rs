@@ -66,7 +66,7 @@ impl TableName {
         self.quoted_with(quote, Self::JANITOR)
     }
 
-    /// Fills a migration: `{table}`, and the names that are made from it.
+    /// Fills a statement or a migration: `{table}`, and the names that are made from it.
     pub(crate) fn fill(&self, sql: &str, quote: char) -> String {
         sql.replace("{table}", &self.quoted(quote))
             .replace("{name}", &format!("{quote}{}{quote}", self.name)) // without the schema
@@ -104,6 +104,7 @@ impl fmt::Display for TableName {
 #[derive(Clone, Debug)]
 pub(crate) struct Statements {
     pub(crate) table: TableName,
+    quote: char,
     /// Inserts a claim.
     pub(crate) claim: SqlStr,
     /// Reads what a claim holds.
@@ -137,6 +138,7 @@ impl Texts {
         let fill = |text: &str| self.fill(text, table);
         Statements {
             table: table.clone(),
+            quote: self.quote,
             claim: fill(self.claim),
             recall: fill(self.recall),
             store: fill(self.store),
@@ -148,11 +150,20 @@ impl Texts {
     }
 
     fn fill(&self, text: &str, table: &TableName) -> SqlStr {
-        let filled = text
-            .replace("{table}", &table.quoted(self.quote))
-            .replace("{positions}", &table.positions_quoted(self.quote));
         // Safe: a `TableName` holds nothing but plain identifiers.
-        AssertSqlSafe(Arc::<str>::from(filled)).into_sql_str()
+        AssertSqlSafe(Arc::<str>::from(table.fill(text, self.quote))).into_sql_str()
+    }
+}
+
+impl Statements {
+    /// A statement that is not needed for every message.
+    pub(crate) fn fill(&self, text: &'static str) -> SqlStr {
+        // Safe: as above.
+        AssertSqlSafe(Arc::<str>::from(self.fill_text(text))).into_sql_str()
+    }
+
+    pub(crate) fn fill_text(&self, text: &str) -> String {
+        self.table.fill(text, self.quote)
     }
 }
 

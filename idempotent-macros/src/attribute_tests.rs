@@ -262,7 +262,12 @@ fn every_option_has_a_working_example() {
         let example =
             entry.example.replace("{order.", "{event.").replace("\"order.", "\"event.").replace("{cmd.", "{event.");
         let arguments = format!("{example}{key}{needed}").parse().expect("tokens");
-        let output = expand(arguments, item.clone()).to_string();
+        let batch = quote!(
+            async fn f(tx: &mut PgTransaction<'_>, events: Vec<Event>) -> sqlx::Result<()> {
+                Ok(())
+            }
+        );
+        let output = expand(arguments, if entry.text == "each" { batch } else { item.clone() }).to_string();
         assert!(!output.contains("compile_error"), "{}: {output}", entry.text);
     }
 }

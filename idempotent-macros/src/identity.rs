@@ -276,6 +276,7 @@ impl Each {
             let names = names(&scope);
             let near = nearest(batch, names.iter().map(String::as_str)).or_else(|| names.first().map(String::as_str));
             let near = near.unwrap_or("events");
+            let item = if item == near { "item" } else { item };
             errors.on(text, format_args!("there is no batch `{batch}`: write `each = \"{item} in {near}\"`"));
             return None;
         };

@@ -1,5 +1,6 @@
 //! The suite on MariaDB, or on the MySQL server that the environment names.
 
+mod batched;
 mod borrowed;
 mod concurrent;
 mod contended;
@@ -90,6 +91,12 @@ async fn isolation(connection: &mut Connection) -> String {
         None => sqlx::query_scalar("SELECT @@tx_isolation").fetch_one(connection).await.expect("the setting"),
     };
     level.to_lowercase().replace('-', " ")
+}
+
+/// Deadlocks that the server has counted.
+#[expect(clippy::unused_async, reason = "as on the other databases")]
+async fn deadlocks(_world: &harness::World) -> i64 {
+    0 // counted for the whole server alone
 }
 
 async fn fresh() -> Fresh {

@@ -1,5 +1,6 @@
 //! The suite on PostgreSQL.
 
+mod batched;
 mod borrowed;
 mod concurrent;
 mod contended;
@@ -82,6 +83,11 @@ async fn set_own_wait(connection: &mut Connection) {
 /// The isolation of the transaction that is open, or of the next one.
 async fn isolation(connection: &mut Connection) -> String {
     sqlx::query_scalar("SHOW transaction_isolation").fetch_one(connection).await.expect("the setting")
+}
+
+/// Deadlocks that the server has counted in this database.
+async fn deadlocks(world: &World) -> i64 {
+    world.number("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").await
 }
 
 async fn fresh() -> Fresh {

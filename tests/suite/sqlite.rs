@@ -1,5 +1,6 @@
 //! The suite on SQLite.
 
+mod batched;
 mod borrowed;
 mod concurrent;
 mod contended;
@@ -70,6 +71,12 @@ async fn set_own_wait(connection: &mut Connection) {
 #[expect(clippy::unused_async, reason = "as on the other databases")]
 async fn isolation(_connection: &mut Connection) -> String {
     "serializable".to_owned()
+}
+
+/// Deadlocks that the server has counted.
+#[expect(clippy::unused_async, reason = "as on the other databases")]
+async fn deadlocks(_world: &World) -> i64 {
+    0
 }
 
 async fn fresh() -> Fresh {

@@ -3,8 +3,9 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use idempotent_runtime::{idempotent, migrate};
+use idempotent_runtime::{ClaimStore, Janitor, idempotent, migrate};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use sqlx::{SqlitePool, SqliteTransaction};
 
@@ -36,23 +37,65 @@ impl Write for Log {
     }
 }
 
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("the log").clone()).expect("text")
+    }
+}
+
+/// What this thread logs until the guard is dropped.
+fn caught(level: tracing::Level) -> (Log, tracing::subscriber::DefaultGuard) {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_max_level(level).with_writer(move || writer.clone());
+    (log, tracing::subscriber::set_default(subscriber.finish()))
+}
+
+/// On the test's own thread, so that it is caught.
+#[tokio::test]
+async fn the_janitor_logs_what_it_has_purged_at_info_and_what_fails_at_warn() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let pool = sqlx::pool::PoolOptions::<sqlx::Sqlite>::new()
+        .max_connections(1)
+        .connect("sqlite::memory:")
+        .await
+        .expect("SQLite");
+    let (log, guard) = caught(tracing::Level::INFO);
+    let janitor =
+        Janitor::new(ClaimStore::new(pool.clone())).every(Duration::from_millis(50)).spawn().expect("possible");
+    while !log.text().contains("WARN") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    migrate(&pool).await.expect("the claim table");
+    let old = "INSERT INTO processed_messages (consumer, sender, key, expires_at) VALUES ('c', '', 'k', 0)";
+    sqlx::query(old).execute(&pool).await.expect("a claim");
+    while !log.text().contains("purged") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    janitor.shutdown().await;
+    Janitor::new(ClaimStore::new(pool)).enabled(false).spawn().expect("possible").shutdown().await;
+    drop(guard);
+    let log = log.text();
+    let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text} in {log}"));
+    let failed = line("WARN");
+    assert!(failed.contains("is missing") && failed.contains("table=processed_messages"), "{failed}");
+    let purged = line("purged");
+    assert!(purged.contains("INFO") && purged.contains("deleted=1"), "{purged}");
+    assert!(line("switched off").contains("INFO"));
+}
+
 #[tokio::test]
 async fn a_duplicate_is_logged_at_info_on_one_line_whatever_its_key() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let pool = pool().await;
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_max_level(tracing::Level::INFO)
-        .with_writer(move || writer.clone());
-    let guard = tracing::subscriber::set_default(subscriber.finish());
+    let (log, guard) = caught(tracing::Level::INFO);
     let forged = "1\n2026-01-01T00:00:00Z ERROR forged: \u{1b}[31m\"key\"=\"2\"";
     for _ in 0..2 {
         do_nothing(&pool, "st\nripe", forged).await.expect("no error");
     }
     drop(guard);
-    let log = String::from_utf8(log.0.lock().expect("the log").clone()).expect("text");
+    let log = log.text();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("idempotent_runtime")).collect();
     assert_eq!(lines.len(), 1, "one line for the duplicate, none for what was processed:\n{log}");
     for part in ["INFO", "duplicate", "observed.nothing", "st%0Aripe", "1%0A2026-01-01T00:00:00Z%20ERROR%20forged"] {

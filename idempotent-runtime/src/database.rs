@@ -23,13 +23,15 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod table;
+mod upkeep;
 
 pub(crate) use table::{Statements, TableName, Texts};
+pub(crate) use upkeep::{Batch, Deleted, Upkeep};
 
 /// The databases this library works with: `Postgres`, `MySql` (MariaDB too) and `Sqlite`, each behind the feature of its name.
 ///
 /// Name it to write code over any of them: `async fn f<DB: idempotent_runtime::Database>(pool: &sqlx::Pool<DB>)`.
-pub trait Database: sqlx::Database + Operations {}
+pub trait Database: sqlx::Database + Operations + Upkeep {}
 
 /// Sealed, and free to change: this is not part of the public interface.
 #[expect(private_interfaces, reason = "sealed: only the databases of this crate implement it")]

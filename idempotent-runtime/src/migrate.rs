@@ -23,7 +23,7 @@ pub async fn migrate<DB: Database>(pool: &Pool<DB>) -> Result<(), Error> {
     DB::migrate(pool, &TableName::default()).await
 }
 
-/// One step, with `{table}` and `{positions}` where the tables' names go.
+/// One step, with `{table}` where the table's name goes, and so on: see [`TableName::fill`].
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) version: i64,
@@ -38,10 +38,9 @@ pub(crate) async fn run<C: Migrate>(
     quote: char,
     steps: &'static [Step],
 ) -> Result<(), Error> {
-    let (quoted, positions) = (table.quoted(quote), table.positions_quoted(quote));
     let migrations = steps.iter().map(|step| {
         // Safe: a `TableName` holds nothing but plain identifiers.
-        let sql = AssertSqlSafe(step.sql.replace("{table}", &quoted).replace("{positions}", &positions)).into_sql_str();
+        let sql = AssertSqlSafe(table.fill(step.sql, quote)).into_sql_str();
         Migration::new(step.version, Cow::Borrowed(step.name), MigrationType::Simple, sql, false)
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());

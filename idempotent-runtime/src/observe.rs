@@ -1,8 +1,10 @@
 //! What is logged and counted.
 
+use crate::database::Statements;
 use crate::error::TransactionLost;
 use crate::outcome::Identity;
 use crate::sequence::Position;
+use crate::{Error, PurgeEnd, Purged};
 
 /// A duplicate is acknowledged, logged at info, and counted per consumer and sender (G8).
 pub(crate) fn duplicate(identity: &Identity) {
@@ -98,6 +100,36 @@ pub(crate) fn lost(lost: &TransactionLost) {
     } else {
         tracing::warn!("{lost}");
     }
+}
+
+/// One batch of a purge is through.
+pub(crate) fn purged(statements: &Statements, claims: u64) {
+    tracing::trace!(table = %statements.table, claims, "purged a batch");
+}
+
+/// The janitor has purged.
+pub(crate) fn janitor_purged(statements: &Statements, purged: &Purged) {
+    let Purged { deleted, batches, end, .. } = *purged;
+    let table = &statements.table;
+    match end {
+        PurgeEnd::OutOfTime => tracing::warn!(
+            %table, deleted, batches, "the purge ran out of time: claims expire faster than they are deleted"
+        ),
+        PurgeEnd::Finished | PurgeEnd::Stopped if deleted == 0 => {
+            tracing::debug!(%table, deleted, batches, ?end, "nothing to purge");
+        }
+        PurgeEnd::Finished | PurgeEnd::Stopped => tracing::info!(%table, deleted, batches, ?end, "purged"),
+    }
+}
+
+/// Another instance's janitor is active.
+pub(crate) fn janitor_skipped(statements: &Statements) {
+    tracing::debug!(table = %statements.table, "another instance is purging");
+}
+
+/// The janitor could not purge, and tries again after its interval.
+pub(crate) fn janitor_failed(statements: &Statements, error: &Error) {
+    tracing::warn!(table = %statements.table, "the purge has failed, and is tried again after the interval: {error}");
 }
 
 #[cfg(feature = "metrics")]

@@ -10,15 +10,15 @@ use crate::claim::{Claim, Claimed};
 use crate::database::{Admission, Failed, NewClaim, Statements, TableName, Verdict};
 use crate::error::TransactionLost;
 use crate::outcome::{Duplicate, Identity};
-use crate::process;
 use crate::seen::Seen;
 use crate::source::Kind;
-use crate::{Database, Error, Key, Source};
+use crate::{Database, Error, Key, PurgeOptions, Purged, Source};
+use crate::{process, purge};
 
 /// How long [`ClaimStore::claim`] keeps a claim unless the builder says otherwise.
 const DEFAULT_RETENTION: Duration = Duration::from_hours(7 * 24);
 /// The longest retention: a hundred years of 365 days. Longer ones would leave the databases' range of dates.
-const MAX_RETENTION: Duration = Duration::from_hours(36_500 * 24);
+pub(crate) const MAX_RETENTION: Duration = Duration::from_hours(36_500 * 24);
 /// The longest value that `replay` stores, in bytes of JSON, unless the builder says otherwise.
 const DEFAULT_MAX_STORED_VALUE: usize = 1024 * 1024;
 /// How long the seen cache remembers a message unless the builder says otherwise, and at most.
@@ -179,7 +179,7 @@ impl<DB: Database> ClaimStore<DB> {
         &self.settings
     }
 
-    fn statements(&self) -> &Statements {
+    pub(crate) fn statements(&self) -> &Statements {
         &self.settings.statements
     }
 
@@ -255,7 +255,7 @@ impl<DB: Database> ClaimStore<DB> {
     pub async fn find(&self, consumer: &str, sender: &str, key: &str) -> Result<Option<SystemTime>, Error> {
         let found = DB::find(&self.pool, self.statements(), [consumer, sender, key]).await;
         let millis = found.map_err(|error| process::table_error(error, self.statements()))?;
-        Ok(millis.map(|millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis.max(0).unsigned_abs())))
+        Ok(millis.map(time))
     }
 
     /// The number that was applied last to an entity, by a handler with `sequence`: where a consumer of a stream goes on
@@ -295,6 +295,42 @@ impl<DB: Database> ClaimStore<DB> {
         }
         forgotten.map_err(|error| process::table_error(error, self.statements()))
     }
+
+    /// Deletes the claims that are past their expiry and a margin, an hour by default, both by the database's clock.
+    ///
+    /// It does so in batches. Each is a transaction of its own, and locks what it deletes and nothing else until it is
+    /// through. What another transaction has locked is passed over, so any number of purges may run at once, beside any
+    /// number of consumers: none waits for another's lock, and each claim is deleted, and counted, once.
+    ///
+    /// Dropping the future is safe: a batch in flight is deleted or not, and nothing is left open. A batch
+    /// that fails with a transient error is tried again up to five times. The [`Janitor`](crate::Janitor) purges
+    /// at intervals.
+    ///
+    /// ```
+    /// use idempotent_runtime::{ClaimStore, Error, PurgeEnd, PurgeOptions};
+    ///
+    /// # #[cfg(feature = "sqlite")]
+    /// async fn every_night(store: &ClaimStore<sqlx::Sqlite>) -> Result<(), Error> {
+    ///     let purged = store.purge(PurgeOptions::new()).await?;
+    ///     if purged.end == PurgeEnd::OutOfTime {
+    ///         eprintln!("{} claims deleted, and more are left", purged.deleted);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] for options that cannot be meant, before any SQL is run; [`Error::NotMigrated`],
+    /// [`Error::Database`]. What earlier batches have deleted stays deleted.
+    pub async fn purge(&self, options: PurgeOptions) -> Result<Purged, Error> {
+        purge::purge(self, &options).await
+    }
+}
+
+/// From Unix milliseconds.
+pub(crate) fn time(millis: i64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(millis.max(0).unsigned_abs())
 }
 
 /// Commits a transaction that the application owns, if it is still alive: use it where handlers or

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use sqlx::pool::PoolOptions;
 use sqlx::{AssertSqlSafe, Executor as _, Pool};
 
-use crate::{Db, Fresh};
+use crate::{Connection, Db, Fresh};
 
 /// A fresh database, migrated.
 pub(crate) struct World {
@@ -54,6 +54,26 @@ impl World {
         self.number("SELECT count(*) FROM processed_messages").await
     }
 
+    /// Claims of the handler `record`: `prefix-1`, `prefix-2` and so on, which expire so many milliseconds from now.
+    pub(crate) async fn add_claims(&self, prefix: &str, count: u32, millis: i64) {
+        let digits: Vec<_> = (0..10).map(|digit| format!("SELECT {digit} AS digit")).collect();
+        let digits = digits.join(" UNION ALL ");
+        // A claim's number from its digits, of which there are as many as the count has.
+        let powers: Vec<_> =
+            (0..count.to_string().len()).map(|power| 10_u32.pow(u32::try_from(power).unwrap())).collect();
+        let sum: Vec<_> = powers.iter().map(|power| format!("{power} * d{power}.digit")).collect();
+        let from: Vec<_> = powers.iter().map(|power| format!("({digits}) AS d{power}")).collect();
+        let (sum, from) = (sum.join(" + "), from.join(" CROSS JOIN "));
+        let key = if self.fresh.kind() == servers::Kind::Mariadb { "`key`" } else { "key" };
+        self.run(&format!(
+            "INSERT INTO processed_messages (consumer, sender, {key}, expires_at) \
+             SELECT 'tests.record', '', CONCAT('{prefix}-', 1 + number), {} \
+             FROM (SELECT {sum} AS number FROM {from}) AS numbers WHERE number < {count}",
+            crate::from_now(millis)
+        ))
+        .await;
+    }
+
     pub(crate) async fn effects_of(&self, id: &str) -> i64 {
         self.number(&format!("SELECT count(*) FROM effects WHERE id = '{id}'")).await
     }
@@ -66,6 +86,16 @@ pub(crate) fn rounds(ordinary: usize, long: usize) -> usize {
 
 pub(crate) async fn connect(fresh: &Fresh, connections: u32) -> Pool<Db> {
     PoolOptions::new().max_connections(connections).connect(&crate::url(fresh)).await.expect("the test database")
+}
+
+/// A pool whose sessions begin with this statement.
+pub(crate) async fn connect_with(fresh: &Fresh, connections: u32, sql: String) -> Pool<Db> {
+    let options =
+        PoolOptions::new().max_connections(connections).after_connect(move |connection: &mut Connection, _| {
+            let sql = sql.clone();
+            Box::pin(async move { connection.execute(AssertSqlSafe(sql)).await.map(drop) })
+        });
+    options.connect(&crate::url(fresh)).await.expect("the test database")
 }
 
 /// Polls a future at most `polls` times and then drops it where it is; `None` if it had not finished.

@@ -7,6 +7,7 @@ mod dated;
 mod dropped;
 mod handlers;
 mod harness;
+mod janitor;
 mod joined;
 mod migrated;
 mod once;
@@ -14,6 +15,7 @@ mod once;
 mod only;
 mod ordered;
 mod processes;
+mod purged;
 mod replayed;
 mod seen;
 mod verified;
@@ -106,4 +108,30 @@ async fn pool_with_isolation(fresh: &Fresh, level: &'static str) -> Pool<Db> {
         })
     });
     options.connect(fresh.url()).await.expect("the test database")
+}
+
+/// So many milliseconds from now, as an expiry.
+fn from_now(millis: i64) -> String {
+    format!("UTC_TIMESTAMP(6) + INTERVAL {millis} * 1000 MICROSECOND")
+}
+
+/// Hours east of Greenwich. MariaDB goes as far as thirteen.
+const TIME_ZONES: std::ops::RangeInclusive<i32> = -12..=13;
+
+fn time_zone(hours: i32) -> String {
+    format!("SET time_zone = '{}{:02}:00'", if hours < 0 { '-' } else { '+' }, hours.abs())
+}
+
+/// Locks one row until the transaction ends.
+const LOCK_A_ROW: Option<&str> = Some(
+    "SELECT `key` FROM processed_messages WHERE consumer = 'tests.record' AND sender = '' AND `key` = 'locked' FOR UPDATE",
+);
+
+/// A table that says which session has deleted how many claims, and a session's name.
+const NAME_DELETIONS: &str = "
+CREATE TABLE deletions (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, name VARCHAR(100) NOT NULL);
+CREATE TRIGGER name_deletions AFTER DELETE ON processed_messages FOR EACH ROW INSERT INTO deletions (name) VALUES (@name);";
+
+fn name_session(name: &str) -> String {
+    format!("SET @name = '{name}'")
 }

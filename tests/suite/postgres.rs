@@ -7,6 +7,7 @@ mod dated;
 mod dropped;
 mod handlers;
 mod harness;
+mod janitor;
 mod joined;
 mod migrated;
 mod once;
@@ -14,6 +15,7 @@ mod once;
 mod only;
 mod ordered;
 mod processes;
+mod purged;
 mod replayed;
 mod seen;
 mod verified;
@@ -105,4 +107,32 @@ async fn deferred_violation(world: &World) -> [Step<'static>; 3] {
     world.run("CREATE TABLE later (id INTEGER UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
     let insert = Step::Run("INSERT INTO later VALUES (1)");
     [Step::Effect, insert, insert]
+}
+
+/// So many milliseconds from now, as an expiry.
+fn from_now(millis: i64) -> String {
+    format!("clock_timestamp() + {millis} * interval '1 millisecond'")
+}
+
+/// Hours east of Greenwich.
+const TIME_ZONES: std::ops::RangeInclusive<i32> = -12..=14;
+
+fn time_zone(hours: i32) -> String {
+    format!("SET TIME ZONE {hours}")
+}
+
+/// Locks one row until the transaction ends.
+const LOCK_A_ROW: Option<&str> = Some(
+    "SELECT key FROM processed_messages WHERE consumer = 'tests.record' AND sender = '' AND key = 'locked' FOR UPDATE",
+);
+
+/// A table that says which session has deleted how many claims, and a session's name.
+const NAME_DELETIONS: &str = "
+CREATE TABLE deletions (id BIGSERIAL PRIMARY KEY, name TEXT NOT NULL);
+CREATE FUNCTION name_deletion() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO deletions (name) VALUES (current_setting('application_name')); RETURN OLD; END $$;
+CREATE TRIGGER name_deletions AFTER DELETE ON processed_messages FOR EACH ROW EXECUTE FUNCTION name_deletion();";
+
+fn name_session(name: &str) -> String {
+    format!("SET application_name = '{name}'")
 }

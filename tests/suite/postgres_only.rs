@@ -1,6 +1,8 @@
 //! What only PostgreSQL can do to a handler, and what it writes to its log (G9, G13, D3, D16).
 
-use idempotent_runtime::{ClaimStore, Error, commit};
+use std::time::Duration;
+
+use idempotent_runtime::{ClaimStore, Error, Janitor, PurgeOptions, commit};
 use sqlx::Executor as _;
 use tokio::task::JoinSet;
 
@@ -31,6 +33,23 @@ async fn a_duplicate_leaves_no_error_in_the_log_and_no_dead_row() {
     world.run("CREATE EXTENSION IF NOT EXISTS pgstattuple").await;
     assert_eq!(world.number("SELECT dead_tuple_count FROM pgstattuple('processed_messages')").await, 0);
     assert_eq!(world.number("SELECT dead_tuple_count FROM pgstattuple('effects')").await, 0);
+}
+
+#[tokio::test]
+async fn purging_leaves_nothing_in_the_log() {
+    let world = World::new().await;
+    world.add_claims("old", 100, -7_200_000).await;
+    let pool = crate::pool_with_isolation(&world.fresh, "serializable").await;
+    let options = PurgeOptions::new().batch_size(30).pause(Duration::from_millis(1));
+    let janitor = Janitor::new(ClaimStore::new(pool)).every(Duration::from_millis(100)).options(options);
+    let janitor = janitor.spawn().unwrap();
+    while world.claims().await > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    janitor.shutdown().await;
+    if let Some(log) = world.fresh.log() {
+        assert!(!log.contains("ERROR") && !log.contains("WARNING"), "{log}");
+    }
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ async fn a_consumer_killed_twenty_times_that_resumes_from_its_position_applies_e
             .expect("a worker");
         // Killed at any moment after a few offsets more: inside a handler, in a commit, or between two.
         let mut lines = BufReader::new(consumer.stdout.take().expect("its output")).lines();
-        let applied = lines.by_ref().take(4 + kill % 17).map(|line| line.expect("a line")).count();
+        let applied = lines.by_ref().take(4 + kill % 17).flatten().count();
         assert!(applied > 0, "it has applied something before kill {kill}");
         std::thread::sleep(std::time::Duration::from_micros(fastrand::u64(0..3000)));
         consumer.kill().expect("killed");

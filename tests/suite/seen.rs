@@ -30,13 +30,13 @@ async fn a_storm_of_one_duplicate_never_reaches_the_database() {
     let store = cached(&world);
     assert!(record(&store, "1").await.unwrap().is_processed());
     let connection = world.pool.acquire().await.unwrap();
-    let storm = rounds(1_000, 10_000);
-    for _ in 0..storm {
+    let duplicates = rounds(1_000, 10_000);
+    for _ in 0..duplicates {
         let outcome = record(&store, "1").await.unwrap();
         let Outcome::Duplicate(duplicate) = outcome else { panic!("{outcome:?}") };
         assert_eq!((duplicate.consumer(), duplicate.key()), ("tests.record", "1"));
     }
-    println!("{storm} duplicates with no connection left");
+    println!("{duplicates} duplicates with no connection left");
     drop(connection);
     assert_eq!(world.effects().await, 1);
 }

@@ -7,6 +7,7 @@ mod dated;
 mod dropped;
 mod handlers;
 mod harness;
+mod janitor;
 mod joined;
 mod migrated;
 mod once;
@@ -14,6 +15,7 @@ mod once;
 mod only;
 mod ordered;
 mod processes;
+mod purged;
 mod replayed;
 mod seen;
 mod verified;
@@ -65,6 +67,7 @@ async fn set_own_wait(connection: &mut Connection) {
 }
 
 /// The isolation of the transaction that is open, or of the next one.
+#[expect(clippy::unused_async, reason = "as on the other databases")]
 async fn isolation(_connection: &mut Connection) -> String {
     "serializable".to_owned()
 }
@@ -86,4 +89,29 @@ async fn deferred_violation(world: &World) -> [Step<'static>; 2] {
     world.run("CREATE TABLE parents (id INTEGER PRIMARY KEY)").await;
     world.run("CREATE TABLE children (parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)").await;
     [Step::Effect, Step::Run("INSERT INTO children VALUES (1)")]
+}
+
+/// So many milliseconds from now, as an expiry.
+fn from_now(millis: i64) -> String {
+    format!("CAST(unixepoch('subsec') * 1000 AS INTEGER) + {millis}")
+}
+
+/// Sessions have none.
+const TIME_ZONES: std::ops::Range<i32> = 0..0;
+
+const fn time_zone(_hours: i32) -> String {
+    String::new()
+}
+
+/// There are no locks of rows.
+const LOCK_A_ROW: Option<&str> = None;
+
+/// A table that says which session has deleted how many claims, and a session's name.
+const NAME_DELETIONS: &str = "CREATE TABLE deletions (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL)";
+
+fn name_session(name: &str) -> String {
+    format!(
+        "CREATE TEMP TRIGGER name_deletions AFTER DELETE ON main.processed_messages FOR EACH ROW \
+         BEGIN INSERT INTO deletions (name) VALUES ('{name}'); END"
+    )
 }

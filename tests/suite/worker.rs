@@ -4,6 +4,8 @@
 //! `worker URL crash-inside ID`: dies inside the handler, after the effect. `worker URL crash-after ID`: dies after the
 //! commit, before it could acknowledge. `worker URL stream PARTITION END`: applies the offsets of a stream from its stored
 //! position up to END, which it prints as it goes.
+//! `worker URL purge SIZE`: purges in batches of that size and prints `deleted N`. `worker URL janitor SIZE`: purges every half second, until
+//! it is killed.
 
 use std::process::abort;
 
@@ -12,7 +14,9 @@ use tokio::task::JoinSet;
 macro_rules! consumer {
     ($module:ident, $db:ident, $tx:ident, $consumer:literal, $stream:literal) => {
         mod $module {
-            use idempotent_runtime::{ClaimStore, Outcome, idempotent};
+            use std::time::Duration;
+
+            use idempotent_runtime::{ClaimStore, Janitor, Outcome, PurgeOptions, idempotent};
             use sqlx::{AssertSqlSafe, Executor as _, Pool, pool::PoolOptions, $db, $tx};
 
             #[idempotent(key = "{id}", consumer = $consumer)]
@@ -48,6 +52,18 @@ macro_rules! consumer {
             pub(super) async fn deliver(pool: Pool<$db>, id: String, crash: bool) -> sqlx::Result<Outcome<()>> {
                 record(&pool, &id, crash).await
             }
+
+            pub(super) async fn purge(pool: Pool<$db>, size: u32) -> u64 {
+                let options = PurgeOptions::new().batch_size(size).pause(Duration::from_millis(1));
+                ClaimStore::new(pool).purge(options).await.expect("no error").deleted
+            }
+
+            pub(super) async fn clean(pool: Pool<$db>, size: u32) {
+                let options = PurgeOptions::new().batch_size(size).pause(Duration::from_millis(100));
+                let janitor = Janitor::new(ClaimStore::new(pool)).every(Duration::from_millis(500)).options(options);
+                let _working = janitor.spawn().expect("possible options");
+                std::future::pending().await
+            }
         }
     };
 }
@@ -79,6 +95,8 @@ macro_rules! run {
                 $module::deliver(pool, $id.to_owned(), false).await.expect("processed");
                 abort();
             }
+            "purge" => println!("deleted {}", $module::purge(pool, $id.parse().expect("a size")).await),
+            "janitor" => $module::clean(pool, $id.parse().expect("a size")).await,
             other => panic!("no such action: {other}"),
         }
     }};

@@ -75,6 +75,8 @@ const MIGRATIONS: &[migrate::Step] = &[
         sql: include_str!("../../migrations/mysql/0002_fingerprint_and_value.sql"),
     },
     migrate::Step { version: 3, name: "positions", sql: include_str!("../../migrations/mysql/0003_positions.sql") },
+    migrate::Step { version: 4, name: "expires_at", sql: include_str!("../../migrations/mysql/0004_expires_at.sql") },
+    migrate::Step { version: 5, name: "janitor", sql: include_str!("../../migrations/mysql/0005_janitor.sql") },
 ];
 
 /// A dropped savepoint: COMMIT, ROLLBACK, an implicit commit or a deadlock has ended the transaction.

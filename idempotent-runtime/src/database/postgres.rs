@@ -101,6 +101,12 @@ const MIGRATIONS: &[migrate::Step] = &[
         sql: include_str!("../../migrations/postgres/0002_fingerprint_and_value.sql"),
     },
     migrate::Step { version: 3, name: "positions", sql: include_str!("../../migrations/postgres/0003_positions.sql") },
+    migrate::Step {
+        version: 4,
+        name: "expires_at",
+        sql: include_str!("../../migrations/postgres/0004_expires_at.sql"),
+    },
+    migrate::Step { version: 5, name: "janitor", sql: include_str!("../../migrations/postgres/0005_janitor.sql") },
 ];
 
 /// Any number that no other application's advisory lock is likely to be.

@@ -20,6 +20,10 @@ impl TableName {
     const MIGRATIONS: &str = "_migrations";
     /// What is appended to make the name of the table of positions.
     const POSITIONS: &str = "_positions";
+    /// What is appended to make the name of the table that says which janitor is active.
+    const JANITOR: &str = "_janitor";
+    /// What is appended to make the name of the index over the expiry, where an index needs one of its own in the schema.
+    const EXPIRY_INDEX: &str = "_expires_at";
     /// PostgreSQL's limit for an identifier is 63 bytes, MySQL's 64 characters.
     const MAX_IDENTIFIER: usize = 63;
 
@@ -55,6 +59,20 @@ impl TableName {
     /// The table beside it that holds how far each entity has come.
     pub(crate) fn positions_quoted(&self, quote: char) -> String {
         self.quoted_with(quote, Self::POSITIONS)
+    }
+
+    /// The table beside it that says which janitor is active.
+    pub(crate) fn janitor_quoted(&self, quote: char) -> String {
+        self.quoted_with(quote, Self::JANITOR)
+    }
+
+    /// Fills a migration: `{table}`, and the names that are made from it.
+    pub(crate) fn fill(&self, sql: &str, quote: char) -> String {
+        sql.replace("{table}", &self.quoted(quote))
+            .replace("{name}", &format!("{quote}{}{quote}", self.name)) // without the schema
+            .replace("{positions}", &self.positions_quoted(quote))
+            .replace("{janitor}", &self.janitor_quoted(quote))
+            .replace("{expiry_index}", &self.quoted_with(quote, Self::EXPIRY_INDEX))
     }
 
     fn quoted_with(&self, quote: char, suffix: &str) -> String {

@@ -1,0 +1,2 @@
+-- Serves the purge.
+CREATE INDEX expires_at ON {table} (expires_at);

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
-use idempotent_runtime::{Error, Outcome, UnixMillis, idempotent, migrate};
+use idempotent_runtime::{ClaimStore, Error, Outcome, PurgeOptions, UnixMillis, idempotent, migrate};
 use sqlx::{SqlitePool, SqliteTransaction};
 
 /// As Kafka's records have it, with its own time in milliseconds.
@@ -49,9 +49,6 @@ async fn add_to(tx: &mut SqliteTransaction<'_>, account: &str) -> Result<(), Err
     Ok(())
 }
 
-/// What may be purged. A real purge leaves a margin, see the README.
-const PURGE: &str = "DELETE FROM processed_messages WHERE expires_at < (julianday('now') - 2440587.5) * 86400000";
-
 #[tokio::main]
 async fn main() -> ExitCode {
     examples::exit_code(run().await)
@@ -70,8 +67,9 @@ async fn run() -> Result<()> {
     deliver(&pool, &credit, "the first").await;
     deliver(&pool, &credit, "again").await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    let purged = sqlx::query(PURGE).execute(&pool).await?.rows_affected();
-    deliver(&pool, &credit, &format!("with {purged} claims purged")).await;
+    // A margin of an hour, the default, would keep them.
+    let purged = ClaimStore::new(pool.clone()).purge(PurgeOptions::new().margin(Duration::ZERO)).await?;
+    deliver(&pool, &credit, &format!("with {} claims purged", purged.deleted)).await;
 
     println!();
     let credits: Vec<(String, i64)> = sqlx::query_as("SELECT name, credits FROM account").fetch_all(&pool).await?;

@@ -33,9 +33,9 @@ impl<'a> Handler<'a> {
         let settings = Settings::read(options, signature, package, errors);
         let output = signature.output.as_ref()?;
         let value = output.value.as_ref().filter(|_| settings.replay);
-        if let Some(borrow) = value.and_then(types::borrow) {
+        if let Some(reference) = value.and_then(types::reference) {
             errors.on(
-                borrow,
+                reference,
                 "`replay` gives the value to later deliveries, so it cannot borrow from this one: return an owned value, \
                  like `String`",
             );

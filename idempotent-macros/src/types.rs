@@ -290,15 +290,12 @@ pub(crate) fn is_claims(ty: &Type) -> bool {
     matches!(peel(ty), Type::Slice(slice) if is_claim(&slice.elem))
 }
 
-/// The first thing in the type that borrows.
-pub(crate) fn borrow(ty: &Type) -> Option<TokenStream> {
+/// The first reference in the type. A lifetime alone says nothing: what is read into a `Cow<'_, str>` is owned.
+pub(crate) fn reference(ty: &Type) -> Option<TokenStream> {
     struct Find(Option<TokenStream>);
     impl<'ast> Visit<'ast> for Find {
         fn visit_type_reference(&mut self, reference: &'ast syn::TypeReference) {
             self.0.get_or_insert_with(|| reference.to_token_stream());
-        }
-        fn visit_lifetime(&mut self, lifetime: &'ast Lifetime) {
-            self.0.get_or_insert_with(|| lifetime.to_token_stream());
         }
     }
     let mut find = Find(None);

@@ -188,7 +188,8 @@ macro_rules! lookups {
 
 use lookups;
 
-/// How long a rival may hold a claim unless the handler says otherwise.
+/// How long a rival may hold a claim unless the handler says otherwise. On SQLite the connection says so.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 
 /// What has to hold before the body of a message runs, and what is written of it.
@@ -210,6 +211,7 @@ pub(crate) struct Admission<'a> {
     pub(crate) isolation: Option<Isolation>,
 }
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 impl Admission<'_> {
     /// How long a rival may hold what is claimed here.
     pub(crate) fn wait(&self) -> Duration {

@@ -6,7 +6,10 @@ use crate::Error;
 
 /// What a handler with `replay` returns: stored as JSON with its claim, and read again for a duplicate.
 ///
-/// Implemented for every type that is `serde::Serialize` and `serde::de::DeserializeOwned`, with the feature `replay`.
+/// Implemented for every type that is `serde::Serialize` and `serde::de::DeserializeOwned`, with the feature `replay`. A
+/// value is read back before it is committed, so that what JSON cannot hold (`NaN`, more than 128 levels) is
+/// [`ReplayError::NotSerializable`], and not an error of every duplicate. What JSON cannot tell apart comes back as the same:
+/// `Some(())`, like `Some(None)`, as `None`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be stored and replayed",
     label = "the value that a handler with `replay` returns",
@@ -31,7 +34,12 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned> ReplayValue for T {
             return Err(ReplayError::TooLarge { bytes: stored.bytes, limit });
         }
         written.map_err(|_| ReplayError::NotSerializable)?;
-        String::from_utf8(stored.json).map_err(|_| ReplayError::NotSerializable)
+        let stored = String::from_utf8(stored.json).map_err(|_| ReplayError::NotSerializable)?;
+        // Once it is committed, it would fail each duplicate.
+        match Self::from_stored(&stored) {
+            Ok(_) => Ok(stored),
+            Err(_) => Err(ReplayError::NotSerializable),
+        }
     }
 
     fn from_stored(stored: &str) -> Result<Self, ReplayError> {
@@ -106,20 +114,25 @@ pub enum ReplayError {
         limit: usize,
     },
 
-    /// The value has no JSON form, such as a map whose keys are not text. The transaction was rolled back.
-    #[error("the value to be replayed has no JSON form: a map's keys must be text, and its `Serialize` must not fail")]
+    /// The value has no JSON form that can be read again, such as `NaN`, or a map whose keys are lists. The transaction was
+    /// rolled back: neither claim nor effect was kept, and a redelivery would fail again.
+    #[error(
+        "the value to be replayed has no JSON form that can be read again: a map's keys must be text or integers, a float \
+         finite, and its `Deserialize` must read what its `Serialize` writes"
+    )]
     NotSerializable,
 
-    /// What an earlier version stored cannot be read as the handler's value. The work was done then, and is not done again.
+    /// What an earlier version stored cannot be read as the handler's value. The work was done then, and is not done again:
+    /// repair the type, and the next delivery gets its answer.
     #[error(
         "the stored value cannot be read as what the handler returns now (JSON line {line}, column {column}): keep reading what earlier \
          versions stored (`#[serde(default)]`, `#[serde(alias)]`), or `forget` the claim if the work may run again"
     )]
     #[non_exhaustive]
     Unreadable {
-        /// Where reading failed.
+        /// The line of the stored JSON where reading failed, from 1.
         line: usize,
-        /// Where reading failed, in bytes.
+        /// The column there, in bytes.
         column: usize,
     },
 }
@@ -151,6 +164,34 @@ mod tests {
         let value = vec![Some("ä\0\u{1F600}".to_owned()), None];
         let stored = value.to_stored(100).unwrap();
         assert_eq!(Vec::<Option<String>>::from_stored(&stored), Ok(value));
+    }
+
+    #[test]
+    fn floats_come_back_to_the_last_bit() {
+        let (mut bits, mut finite) = (1_u64, 0);
+        while finite < 100_000 {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1); // covers every exponent
+            let float = f64::from_bits(bits);
+            if float.is_finite() {
+                let stored = float.to_stored(100).unwrap();
+                assert_eq!(f64::from_stored(&stored).unwrap().to_bits(), bits, "{stored}");
+                finite += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_refused() {
+        let refused = Err(ReplayError::NotSerializable);
+        assert_eq!(vec![1.0, f64::NAN].to_stored(100), refused);
+        assert_eq!(f32::INFINITY.to_stored(100), refused);
+        let mut deep = serde_json::Value::Null;
+        for _ in 0..200 {
+            deep = serde_json::Value::Array(vec![deep]);
+        }
+        assert_eq!(deep.to_stored(1000), refused);
+        let by_number = HashMap::from([(-7, u128::MAX)]);
+        assert_eq!(HashMap::from_stored(&by_number.to_stored(100).unwrap()), Ok(by_number));
     }
 
     #[test]

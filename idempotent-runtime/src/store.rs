@@ -269,7 +269,8 @@ impl<DB: Database> ClaimStore<DB> {
     /// after a restart. `None` if nothing was applied yet.
     ///
     /// All three in their stored forms: letters, digits and most punctuation stand as they are; of a template with literal
-    /// text such as `"{topic}/{partition}"`, that punctuation is percent-encoded inside values.
+    /// text such as `"{topic}/{partition}"`, that punctuation is percent-encoded inside values. Of an entity of one part,
+    /// `Key::new(&part)?.key()` is the stored form whatever its characters and length.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]

@@ -2,12 +2,15 @@
 
 #![deny(warnings, clippy::pedantic)]
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use idempotent_runtime::{
     Claim, Database, Error, Outcome, SequenceNumber, Source, Timestamp, UnixMillis, UnixSeconds, idempotent,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Sqlite, SqliteConnection, SqlitePool, SqliteTransaction};
@@ -91,6 +94,22 @@ async fn optional(_tx: &mut SqliteTransaction<'_>, id: Option<&str>, cents: i64,
     Ok(())
 }
 
+/// What is read into it is owned, whatever its lifetime.
+#[idempotent(key = "{event.id}", replay, consumer = "any.cow")]
+async fn cow<'e>(_tx: &mut SqliteTransaction<'_>, event: &'e Event) -> Result<Cow<'e, str>, Error> {
+    Ok(Cow::Borrowed(&event.id))
+}
+
+/// A value that cannot be shared between threads, of a handler that is spawned.
+#[idempotent(key = "{id}", replay, consumer = "any.send")]
+async fn only_send<T: Serialize + DeserializeOwned + Send>(
+    _tx: &mut SqliteTransaction<'_>,
+    id: &str,
+    value: T,
+) -> Result<T, Error> {
+    Ok(value)
+}
+
 fn over_any_database<DB: Database>(_: &sqlx::Pool<DB>) {}
 
 async fn run(pool: SqlitePool) -> Result<(), Error> {
@@ -106,6 +125,13 @@ async fn run(pool: SqlitePool) -> Result<(), Error> {
         async move { generic(&pool, "1", &SystemTime::now(), 1_u16).await }
     });
     assert_eq!(spawned.await.unwrap()?, Outcome::Processed(b"1".to_vec()));
+    assert!(cow(&pool, &event(1)).await?.is_processed());
+    assert_eq!(cow(&pool, &event(2)).await?, Outcome::Replayed(Cow::Borrowed("1")));
+    let spawned = tokio::spawn({
+        let pool = pool.clone();
+        async move { only_send(&pool, "1", Cell::new(7)).await }
+    });
+    assert_eq!(spawned.await.unwrap()?, Outcome::Processed(Cell::new(7)));
     over_any_database(&pool);
     assert!(optional(&pool, Some("1"), 1, None).await?.is_processed());
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use idempotent_runtime::{ClaimStore, Disposition, Error, Outcome, SequenceNumber, idempotent};
+use idempotent_runtime::{ClaimStore, Disposition, Error, Key, Outcome, SequenceNumber, idempotent};
 use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::task::JoinSet;
 
@@ -40,6 +40,12 @@ async fn follow<N: SequenceNumber + Sync>(
     number: N,
 ) -> Result<(), Error> {
     Ok(effect(tx, order).await?)
+}
+
+/// Its entity stands nowhere but in its position.
+#[idempotent(sequence(entity = "{entity}", number = "number"))]
+async fn move_on(#[tx] tx: &mut Tx<'_>, entity: &str, number: i64) -> Result<(), Error> {
+    Ok(effect(tx, "moved").await?)
 }
 
 /// Swallows an error, or sends what it is told.
@@ -144,6 +150,21 @@ async fn orders_of_other_senders_and_consumers_are_others() {
     }
     assert!(follow_badly(&world.pool, "1", 1, "SELECT 1").await.unwrap().is_processed());
     assert_eq!(positions(&world).await, 3);
+}
+
+#[tokio::test]
+async fn entities_differ_by_case_space_and_length_and_any_of_them_can_be_asked_for() {
+    let world = World::new().await;
+    let store = ClaimStore::new(world.pool.clone());
+    let long = "\u{e4}".repeat(5000);
+    let entities = ["order", "Order", "order ", "ord\u{e9}r", &long, &long[2..], "a:b/c"];
+    for (number, entity) in (1..).zip(entities) {
+        assert!(move_on(&world.pool, entity, number).await.unwrap().is_processed(), "{entity}");
+    }
+    for (number, entity) in (1..).zip(entities) {
+        let stored = Key::new(entity).unwrap();
+        assert_eq!(store.position("tests.move_on", "", stored.key()).await.unwrap(), Some(number), "{entity}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
 //! `replay` and `fingerprint`: the first answer again, and one key for one content.
 
+use std::collections::BTreeMap;
+
 use idempotent_runtime::{ClaimStore, Disposition, Error, Outcome, ReplayError, idempotent};
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::task::JoinSet;
 
@@ -105,6 +108,67 @@ async fn a_value_over_the_limit_is_refused_and_everything_is_rolled_back() {
     assert_eq!(charge(&store, "1", "").await.unwrap().value().map(|receipt| receipt.number), Some(5_000_000));
 }
 
+#[idempotent(key = "{id}", replay)]
+async fn measure<T: Serialize + DeserializeOwned + Sync>(
+    #[tx] tx: &mut Tx<'_>,
+    id: &str,
+    value: T,
+) -> Result<T, Error> {
+    effect(tx, id).await?;
+    Ok(value)
+}
+
+#[tokio::test]
+async fn numbers_come_back_to_the_last_digit() {
+    let world = World::new().await;
+    let numbers = (3.327_025_228_210_866_3e190, -0.0, u128::MAX, BTreeMap::from([(i64::MIN, u64::MAX)]));
+    assert_eq!(measure(&world.pool, "1", numbers.clone()).await.unwrap(), Outcome::Processed(numbers.clone()));
+    let none = (0.0, 0.0, 0, BTreeMap::new());
+    assert_eq!(measure(&world.pool, "1", none).await.unwrap(), Outcome::Replayed(numbers));
+}
+
+#[tokio::test]
+async fn a_value_that_could_not_be_read_again_is_refused_before_anything_is_committed() {
+    let world = World::with_connections(1).await;
+    let error = measure(&world.pool, "1", f64::NAN).await.unwrap_err();
+    assert!(matches!(&error, Error::Replay(ReplayError::NotSerializable)), "{error:?}");
+    assert_eq!((error.disposition(), error.http_status()), (Disposition::DeadLetter, 500));
+    assert_eq!((world.effects().await, world.claims().await), (0, 0));
+    assert_eq!(measure(&world.pool, "1", 1.5).await.unwrap(), Outcome::Processed(1.5));
+}
+
+/// Panics while it is written, or while it is read.
+#[derive(Debug, PartialEq)]
+struct Explosive(&'static str);
+
+impl Serialize for Explosive {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        assert_ne!(self.0, "written", "exploded");
+        serializer.serialize_str(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Explosive {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        assert_ne!(text, "read", "exploded");
+        Ok(Self("harmless"))
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_panics_leaves_nothing_and_a_healthy_pool() {
+    let world = World::with_connections(1).await;
+    for when in ["written", "read"] {
+        let pool = world.pool.clone();
+        let run = tokio::spawn(async move { measure(&pool, "1", Explosive(when)).await });
+        assert!(run.await.unwrap_err().is_panic(), "{when}");
+        assert_eq!((world.effects().await, world.claims().await), (0, 0), "{when}");
+    }
+    assert!(measure(&world.pool, "1", Explosive("harmless")).await.unwrap().is_processed());
+    assert_eq!((world.effects().await, world.claims().await), (1, 1));
+}
+
 #[tokio::test]
 async fn a_stored_value_that_cannot_be_read_is_an_error_and_never_a_second_run() {
     let world = World::new().await;
@@ -176,6 +240,31 @@ async fn answers_are_replayed_in_the_callers_transaction_and_on_its_connection()
     assert!(pay(&mut connection, "3", 3).await.unwrap().is_processed());
     assert_eq!(pay(&mut *connection, "3", 3).await.unwrap(), Outcome::Replayed(3));
     assert_eq!((world.effects().await, world.claims().await), (3, 3));
+}
+
+/// An answer inside an answer.
+#[idempotent(key = "{id}", replay)]
+async fn order(#[tx] tx: &mut Tx<'_>, id: &str, fail: bool) -> Result<Vec<Receipt>, Error> {
+    effect(tx, &format!("order-{id}")).await?;
+    let first = charge(&mut *tx, id, "inner").await?;
+    let again = charge(&mut *tx, id, "another").await?;
+    assert_eq!((first.as_str(), again.as_str()), ("processed", "replayed"));
+    if fail {
+        return Err(sqlx::Error::RowNotFound.into());
+    }
+    Ok(first.value().into_iter().chain(again.value()).collect())
+}
+
+#[tokio::test]
+async fn an_answer_inside_a_handler_stays_or_goes_with_it() {
+    let world = World::with_connections(1).await;
+    assert!(order(&world.pool, "1", true).await.is_err());
+    assert_eq!((world.effects().await, world.claims().await), (0, 0));
+    let answers = vec![receipt("inner"), receipt("inner")];
+    assert_eq!(order(&world.pool, "1", false).await.unwrap(), Outcome::Processed(answers.clone()));
+    assert_eq!(order(&world.pool, "1", false).await.unwrap(), Outcome::Replayed(answers));
+    assert_eq!(charge(&world.pool, "1", "alone").await.unwrap(), Outcome::Replayed(receipt("inner")));
+    assert_eq!((world.effects().await, world.claims().await), (2, 2));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use sqlx_core::transaction::TransactionManager as _;
 use crate::Error;
 use crate::outcome::Identity;
 
+mod adoption;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod nested;
@@ -20,13 +21,14 @@ mod sqlite;
 mod table;
 mod upkeep;
 
+pub(crate) use adoption::{Adopting, Column, ColumnKind, OldRow, OldTable};
 pub(crate) use table::{Statements, TableName};
 pub(crate) use upkeep::{Batch, Deleted, Upkeep};
 
 /// The databases this library works with: `Postgres`, `MySql` (MariaDB too) and `Sqlite`, each behind the feature of its name.
 ///
 /// Name it to write code over any of them: `async fn f<DB: idempotent_runtime::Database>(pool: &sqlx::Pool<DB>)`.
-pub trait Database: sqlx::Database + Operations + Upkeep {}
+pub trait Database: sqlx::Database + Operations + Upkeep + Adopting {}
 
 /// Sealed, and free to change: this is not part of the public interface.
 #[expect(private_interfaces, reason = "sealed: only the databases of this crate implement it")]

@@ -53,13 +53,16 @@
 #[path = "private.rs"]
 pub mod __private;
 
+mod adoption;
 mod catalog;
 mod claim;
 mod database;
 mod error;
+pub mod guide;
 mod janitor;
 mod key;
 mod key_part;
+mod lent;
 mod migrate;
 mod observe;
 mod outcome;
@@ -68,6 +71,7 @@ mod purge;
 mod source;
 mod store;
 
+pub use adoption::{Adopted, Adoption};
 pub use catalog::{Catalog, Handler, catalog};
 pub use claim::{Claim, Claimed};
 pub use database::Database;

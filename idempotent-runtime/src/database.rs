@@ -17,6 +17,7 @@ use crate::replay::StoredValue;
 use crate::sequence::Position;
 use crate::store::Settings;
 
+mod adoption;
 mod bulk;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -28,6 +29,7 @@ mod sqlite;
 mod table;
 mod upkeep;
 
+pub(crate) use adoption::{Adopting, Column, ColumnKind, OldRow, OldTable};
 pub(crate) use bulk::Bulk;
 pub(crate) use table::{Statements, TableName, Texts};
 pub(crate) use upkeep::{Batch, Deleted, Upkeep};
@@ -35,7 +37,7 @@ pub(crate) use upkeep::{Batch, Deleted, Upkeep};
 /// The databases this library works with: `Postgres`, `MySql` (MariaDB too) and `Sqlite`, each behind the feature of its name.
 ///
 /// Name it to write code over any of them: `async fn f<DB: idempotent_runtime::Database>(pool: &sqlx::Pool<DB>)`.
-pub trait Database: sqlx::Database + Operations + Upkeep + Bulk {}
+pub trait Database: sqlx::Database + Operations + Upkeep + Adopting + Bulk {}
 
 /// Sealed, and free to change: this is not part of the public interface.
 #[expect(private_interfaces, reason = "sealed: only the databases of this crate implement it")]

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
-use crate::purge::{Lent, Run};
+use crate::lent::Lent;
+use crate::purge::Run;
 use crate::store::MAX_RETENTION;
 use crate::{ClaimStore, Database, Error, PurgeEnd, PurgeOptions, Purged, observe, process};
 
@@ -169,7 +170,7 @@ impl<DB: Database> Lease<'_, DB> {
         }
         let asked = Instant::now();
         let lease = async {
-            let mut lent = Lent::from(self.store).await?;
+            let mut lent = Lent::from(self.store.pool()).await?;
             let held = DB::lease(&mut lent.connection, self.store.statements(), self.holder, self.time).await?;
             lent.give_back();
             Ok(held)
@@ -181,7 +182,7 @@ impl<DB: Database> Lease<'_, DB> {
 
     async fn release(self) -> Result<(), Error> {
         let release = async {
-            let mut lent = Lent::from(self.store).await?;
+            let mut lent = Lent::from(self.store.pool()).await?;
             DB::release(&mut lent.connection, self.store.statements(), self.holder).await?;
             lent.give_back();
             Ok(())

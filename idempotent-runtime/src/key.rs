@@ -115,6 +115,11 @@ impl Template {
         Self { text, literals, escaped: AsciiSet::for_literals(literals) }
     }
 
+    /// How many placeholders it has.
+    pub(crate) const fn placeholders(&self) -> usize {
+        self.literals.len().saturating_sub(1)
+    }
+
     /// The template as written in the attribute.
     #[must_use]
     pub const fn text(&self) -> &'static str {

@@ -292,14 +292,17 @@
 #[path = "private.rs"]
 pub mod __private;
 
+mod adoption;
 mod batch;
 mod catalog;
 mod claim;
 mod database;
 mod error;
+pub mod guide;
 mod janitor;
 mod key;
 mod key_part;
+mod lent;
 mod message;
 mod migrate;
 mod observe;
@@ -315,6 +318,7 @@ mod store;
 mod timestamp;
 mod transient;
 
+pub use adoption::{Adopted, Adoption};
 pub use batch::{Batch, ItemOutcome};
 pub use catalog::{Catalog, Handler, catalog};
 pub use claim::{Claim, Claimed};

@@ -2,17 +2,13 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use sqlx::pool::PoolConnection;
-
-use crate::database::{self, Batch, Deleted, Failure};
+use crate::database::{Batch, Deleted};
+use crate::lent::{Lent, retried};
 use crate::store::{self, MAX_RETENTION};
 use crate::{ClaimStore, Database, Error, observe, process};
 
 /// The largest batch. Locks are held until a batch is through.
 const MAX_BATCH: u32 = 10_000;
-/// How often a batch is tried again after a transient error, and the first pause before that; each further one is doubled.
-const RETRIES: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// How [`ClaimStore::purge`] and the [`Janitor`](crate::Janitor) delete claims.
 ///
@@ -56,7 +52,7 @@ impl PurgeOptions {
         self
     }
 
-    /// The most claims that are deleted, and locked, together: 1 to 10000. Default 1000 on PostgreSQL, 500 on MariaDB and
+    /// The most claims that are deleted, and locked, together: 1 to 10000. Default 500 on PostgreSQL, 200 on MariaDB and
     /// MySQL, and 100 on SQLite, where nobody else writes meanwhile.
     pub const fn batch_size(mut self, claims: u32) -> Self {
         self.batch_size = Some(claims);
@@ -158,24 +154,12 @@ impl<'s, DB: Database> Run<'s, DB> {
             size: self.options.batch_size.unwrap_or(DB::PURGE_BATCH),
             from: self.from,
         };
-        let mut pause = FIRST_PAUSE;
-        for _ in 0..RETRIES {
-            match self.once(batch).await {
-                // Whoever waited for a connection in vain has waited long enough.
-                Err(error @ sqlx::Error::PoolTimedOut) => return Err(Error::Database(error)),
-                Err(error) if database::failure(&error) == Failure::Transient => {
-                    tracing::debug!("a batch of the purge is tried again: {error}");
-                    sqlx_core::rt::sleep(pause).await;
-                    pause *= 2;
-                }
-                ended => return ended.map_err(|error| process::table_error(error, self.store.statements())),
-            }
-        }
-        self.once(batch).await.map_err(|error| process::table_error(error, self.store.statements()))
+        let deleted = retried(|| self.once(batch)).await;
+        deleted.map_err(|error| process::table_error(error, self.store.statements()))
     }
 
     async fn once(&self, batch: Batch) -> Result<Deleted, sqlx::Error> {
-        let mut lent = Lent::from(self.store).await?;
+        let mut lent = Lent::from(self.store.pool()).await?;
         let deleted = DB::purge(&mut lent.connection, self.store.statements(), batch).await?;
         lent.give_back();
         Ok(deleted)
@@ -189,35 +173,10 @@ impl<'s, DB: Database> Run<'s, DB> {
     }
 
     async fn oldest(&self) -> Result<Option<i64>, sqlx::Error> {
-        let mut lent = Lent::from(self.store).await?;
+        let mut lent = Lent::from(self.store.pool()).await?;
         let oldest = DB::oldest(&mut lent.connection, self.store.statements()).await?;
         lent.give_back();
         Ok(oldest)
-    }
-}
-
-/// A connection that goes back to its pool in good order, or not at all where a dropped future or an error may have left
-/// a request or a transaction open on it.
-pub(crate) struct Lent<DB: Database> {
-    pub(crate) connection: PoolConnection<DB>,
-    in_order: bool,
-}
-
-impl<DB: Database> Lent<DB> {
-    pub(crate) async fn from(store: &ClaimStore<DB>) -> Result<Self, sqlx::Error> {
-        Ok(Self { connection: store.pool().acquire().await?, in_order: false })
-    }
-
-    pub(crate) fn give_back(mut self) {
-        self.in_order = true;
-    }
-}
-
-impl<DB: Database> Drop for Lent<DB> {
-    fn drop(&mut self) {
-        if !self.in_order && !DB::SURVIVES_CANCELLATION {
-            self.connection.close_on_drop();
-        }
     }
 }
 

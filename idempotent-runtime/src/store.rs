@@ -12,8 +12,8 @@ use crate::error::TransactionLost;
 use crate::outcome::{Duplicate, Identity};
 use crate::seen::Seen;
 use crate::source::Kind;
-use crate::{Database, Error, Key, PurgeOptions, Purged, Source};
-use crate::{process, purge};
+use crate::{Adopted, Adoption, Database, Error, Key, PurgeOptions, Purged, Source};
+use crate::{adoption, process, purge};
 
 /// How long [`ClaimStore::claim`] keeps a claim unless the builder says otherwise.
 const DEFAULT_RETENTION: Duration = Duration::from_hours(7 * 24);
@@ -332,6 +332,30 @@ impl<DB: Database> ClaimStore<DB> {
     /// [`Error::Database`]. What earlier batches have deleted stays deleted.
     pub async fn purge(&self, options: PurgeOptions) -> Result<Purged, Error> {
         purge::purge(self, &options).await
+    }
+
+    /// Makes claims of what hand-written code has noted in a table of its own, in the stored form that the handler's macro
+    /// gives the same ids. Nothing is deleted or changed, so it may run again at any time.
+    ///
+    /// It is one step of a procedure that lets no duplicate pass while both kinds of code run side by side, which
+    /// [`guide::adoption`](crate::guide::adoption) describes: on its own it cannot know what the old code does next.
+    ///
+    /// ```
+    /// use idempotent_runtime::{Adopted, Adoption, ClaimStore, Error};
+    ///
+    /// # #[cfg(feature = "sqlite")]
+    /// async fn take_over(store: &ClaimStore<sqlx::Sqlite>) -> Result<Adopted, Error> {
+    ///     let old = Adoption::of_table("processed_events").id_column("event_id").handler("billing.grant-credit");
+    ///     store.adopt(old.time_column("processed_at")).await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] where the table, a column or a handler is missing or does not fit, [`Error::ConsumerCollision`],
+    /// [`Error::NotMigrated`], [`Error::Database`]. What was copied until then stays.
+    pub async fn adopt(&self, adoption: Adoption) -> Result<Adopted, Error> {
+        adoption::adopt(self, &adoption).await
     }
 }
 

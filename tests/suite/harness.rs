@@ -56,20 +56,12 @@ impl World {
 
     /// Claims of the handler `record`: `prefix-1`, `prefix-2` and so on, which expire so many milliseconds from now.
     pub(crate) async fn add_claims(&self, prefix: &str, count: u32, millis: i64) {
-        let digits: Vec<_> = (0..10).map(|digit| format!("SELECT {digit} AS digit")).collect();
-        let digits = digits.join(" UNION ALL ");
-        // A claim's number from its digits, of which there are as many as the count has.
-        let powers: Vec<_> =
-            (0..count.to_string().len()).map(|power| 10_u32.pow(u32::try_from(power).unwrap())).collect();
-        let sum: Vec<_> = powers.iter().map(|power| format!("{power} * d{power}.digit")).collect();
-        let from: Vec<_> = powers.iter().map(|power| format!("({digits}) AS d{power}")).collect();
-        let (sum, from) = (sum.join(" + "), from.join(" CROSS JOIN "));
         let key = if self.fresh.kind() == servers::Kind::Mariadb { "`key`" } else { "key" };
         self.run(&format!(
             "INSERT INTO processed_messages (consumer, sender, {key}, expires_at) \
-             SELECT 'tests.record', '', CONCAT('{prefix}-', 1 + number), {} \
-             FROM (SELECT {sum} AS number FROM {from}) AS numbers WHERE number < {count}",
-            crate::from_now(millis)
+             SELECT 'tests.record', '', CONCAT('{prefix}-', number), {} FROM {}",
+            crate::from_now(millis),
+            numbers(count)
         ))
         .await;
     }
@@ -82,6 +74,18 @@ impl World {
 /// How often: `ordinary` in the ordinary run, `long` with `IDEMPOTENT_TEST_LONG=1`.
 pub(crate) fn rounds(ordinary: usize, long: usize) -> usize {
     if std::env::var_os("IDEMPOTENT_TEST_LONG").is_some() { long } else { ordinary }
+}
+
+/// SQL for a table with the column `number`: 1 to `count`.
+pub(crate) fn numbers(count: u32) -> String {
+    let digits: Vec<_> = (0..10).map(|digit| format!("SELECT {digit} AS digit")).collect();
+    let digits = digits.join(" UNION ALL ");
+    // From its digits, of which there are as many as the count has.
+    let powers: Vec<_> = (0..count.to_string().len()).map(|power| 10_u32.pow(u32::try_from(power).unwrap())).collect();
+    let sum: Vec<_> = powers.iter().map(|power| format!("{power} * d{power}.digit")).collect();
+    let from: Vec<_> = powers.iter().map(|power| format!("({digits}) AS d{power}")).collect();
+    let (sum, from) = (sum.join(" + "), from.join(" CROSS JOIN "));
+    format!("(SELECT n + 1 AS number FROM (SELECT {sum} AS n FROM {from}) AS digits WHERE n < {count}) AS numbers")
 }
 
 pub(crate) async fn connect(fresh: &Fresh, connections: u32) -> Pool<Db> {

@@ -1,5 +1,7 @@
 //! The suite on MariaDB, or on the MySQL server that the environment names.
 
+mod adopted;
+mod adopting;
 mod batched;
 mod borrowed;
 mod concurrent;
@@ -141,4 +143,26 @@ CREATE TRIGGER name_deletions AFTER DELETE ON processed_messages FOR EACH ROW IN
 
 fn name_session(name: &str) -> String {
     format!("SET @name = '{name}'")
+}
+
+const PARAMETER: &str = "?";
+/// Ids as hand-written code stores them, and what claims one by hand.
+const OLD_ID: &str = "VARCHAR(700) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
+const OLD_CLAIM: &str = "INSERT IGNORE INTO processed_messages (id) VALUES (?)";
+const OLD_CLAIM_OF_CONSUMER: &str = "INSERT IGNORE INTO processed_messages (consumer, id) VALUES ('credit', ?)";
+/// Columns for ids that are no text, with one of them.
+const OTHER_IDS: &[(&str, &str, &str)] = &[
+    ("BIGINT UNSIGNED", "18446744073709551615", "18446744073709551615"),
+    ("VARBINARY(700)", "'K\u{e4}se'", "K\u{e4}se"),
+    ("VARCHAR(100) CHARACTER SET latin1", "'K\u{e4}se'", "K\u{e4}se"),
+    ("CHAR(20)", "'evt_1'", "evt_1"),
+];
+const NO_IDS: &[&str] = &["DOUBLE", "DATETIME", "ENUM('a')"];
+/// Columns for times, and whether they say which moment they mean.
+const OLD_TIMES: &[(&str, bool)] = &[("TIMESTAMP NULL", true), ("DATETIME", false)];
+
+/// So many milliseconds from now, as such a time; one without a zone in UTC.
+fn old_time(millis: i64, moment: bool) -> String {
+    let now = if moment { "NOW(6)" } else { "UTC_TIMESTAMP(6)" };
+    format!("{now} + INTERVAL {millis} * 1000 MICROSECOND")
 }

@@ -1,5 +1,7 @@
 //! The suite on PostgreSQL.
 
+mod adopted;
+mod adopting;
 mod batched;
 mod borrowed;
 mod concurrent;
@@ -141,4 +143,27 @@ CREATE TRIGGER name_deletions AFTER DELETE ON processed_messages FOR EACH ROW EX
 
 fn name_session(name: &str) -> String {
     format!("SET application_name = '{name}'")
+}
+
+const PARAMETER: &str = "$1";
+/// Ids as hand-written code stores them, and what claims one by hand.
+const OLD_ID: &str = "VARCHAR(700)";
+const OLD_CLAIM: &str = "INSERT INTO processed_messages (id) VALUES ($1) ON CONFLICT DO NOTHING";
+const OLD_CLAIM_OF_CONSUMER: &str =
+    "INSERT INTO processed_messages (consumer, id) VALUES ('credit', $1) ON CONFLICT DO NOTHING";
+/// Columns for ids that are no text, with one of them.
+const OTHER_IDS: &[(&str, &str, &str)] = &[
+    ("BIGINT", "9007199254740993", "9007199254740993"),
+    ("UUID", "'6F9619FF-8B86-D011-B42D-00C04FC964FF'", "6f9619ff-8b86-d011-b42d-00c04fc964ff"),
+    ("CHAR(20)", "'evt_1'", "evt_1"),
+    ("TEXT", "'evt_1'", "evt_1"),
+];
+const NO_IDS: &[&str] = &["BYTEA", "DOUBLE PRECISION", "TIMESTAMPTZ"];
+/// Columns for times, and whether they say which moment they mean.
+const OLD_TIMES: &[(&str, bool)] = &[("TIMESTAMPTZ", true), ("TIMESTAMP", false)];
+
+/// So many milliseconds from now, as such a time in UTC.
+fn old_time(millis: i64, moment: bool) -> String {
+    let zone = if moment { "" } else { " AT TIME ZONE 'UTC'" };
+    format!("(clock_timestamp() + {millis} * interval '1 millisecond'){zone}")
 }

@@ -1,5 +1,7 @@
 //! The suite on SQLite.
 
+mod adopted;
+mod adopting;
 mod batched;
 mod borrowed;
 mod concurrent;
@@ -121,4 +123,26 @@ fn name_session(name: &str) -> String {
         "CREATE TEMP TRIGGER name_deletions AFTER DELETE ON main.processed_messages FOR EACH ROW \
          BEGIN INSERT INTO deletions (name) VALUES ('{name}'); END"
     )
+}
+
+const PARAMETER: &str = "?";
+/// Ids as hand-written code stores them, and what claims one by hand.
+const OLD_ID: &str = "TEXT";
+const OLD_CLAIM: &str = "INSERT INTO processed_messages (id) VALUES (?) ON CONFLICT DO NOTHING";
+const OLD_CLAIM_OF_CONSUMER: &str =
+    "INSERT INTO processed_messages (consumer, id) VALUES ('credit', ?) ON CONFLICT DO NOTHING";
+/// Columns for ids that are no text, with one of them.
+const OTHER_IDS: &[(&str, &str, &str)] = &[
+    ("INTEGER", "9007199254740993", "9007199254740993"),
+    ("BLOB", "x'4bc3a47365'", "K\u{e4}se"),
+    ("BLOB", "'text'", "text"),
+    ("NUMERIC", "'17'", "17"),
+];
+const NO_IDS: &[&str] = &[];
+/// Columns for times, and whether they say which moment they mean.
+const OLD_TIMES: &[(&str, bool)] = &[("TEXT", false)];
+
+/// So many milliseconds from now, as such a time in UTC.
+fn old_time(millis: i64, _moment: bool) -> String {
+    format!("strftime('%Y-%m-%d %H:%M:%f', 'now', '{} seconds')", millis / 1_000)
 }

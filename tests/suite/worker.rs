@@ -3,9 +3,9 @@
 //! `worker URL deliver ID TIMES`: delivers one message many times at once and prints `processed N, duplicate N, failed N`.
 //! `worker URL crash-inside ID`: dies inside the handler, after the effect. `worker URL crash-after ID`: dies after the
 //! commit, before it could acknowledge. `worker URL stream PARTITION END`: applies the offsets of a stream from its stored
-//! position up to END, which it prints as it goes.
-//! `worker URL purge SIZE`: purges in batches of that size and prints `deleted N`. `worker URL janitor SIZE`: purges every half second, until
-//! it is killed.
+//! position up to END, which it prints as it goes. `worker URL purge SIZE PAUSE`: purges in batches of that size with
+//! so many milliseconds between them, or with the default options for `purge default`, and prints `deleted N`.
+//! `worker URL janitor SIZE`: purges every half second, until it is killed.
 
 use std::process::abort;
 
@@ -53,8 +53,11 @@ macro_rules! consumer {
                 record(&pool, &id, crash).await
             }
 
-            pub(super) async fn purge(pool: Pool<$db>, size: u32) -> u64 {
-                let options = PurgeOptions::new().batch_size(size).pause(Duration::from_millis(1));
+            pub(super) async fn purge(pool: Pool<$db>, size: Option<u32>, pause: u64) -> u64 {
+                let options = match size {
+                    Some(size) => PurgeOptions::new().batch_size(size).pause(Duration::from_millis(pause)),
+                    None => PurgeOptions::new(),
+                };
                 ClaimStore::new(pool).purge(options).await.expect("no error").deleted
             }
 
@@ -95,7 +98,7 @@ macro_rules! run {
                 $module::deliver(pool, $id.to_owned(), false).await.expect("processed");
                 abort();
             }
-            "purge" => println!("deleted {}", $module::purge(pool, $id.parse().expect("a size")).await),
+            "purge" => println!("deleted {}", $module::purge(pool, $id.parse().ok(), $times).await),
             "janitor" => $module::clean(pool, $id.parse().expect("a size")).await,
             other => panic!("no such action: {other}"),
         }
@@ -106,7 +109,7 @@ macro_rules! run {
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, action, id, times @ ..] = arguments.as_slice() else { panic!("worker URL ACTION ID [TIMES]") };
-    let times: usize = times.first().map_or(1, |times| times.parse().expect("a number"));
+    let times: u64 = times.first().map_or(1, |times| times.parse().expect("a number"));
     match url.split(':').next() {
         Some("sqlite") => run!(sqlite, url, action.as_str(), id, times),
         Some("postgres") => run!(postgres, url, action.as_str(), id, times),

@@ -46,6 +46,12 @@ impl TableName {
         }
     }
 
+    /// Schema and name.
+    #[cfg(any(feature = "mysql", feature = "sqlite"))]
+    pub(crate) fn parts(&self) -> (Option<&str>, &str) {
+        (self.schema.as_deref(), &self.name)
+    }
+
     /// In SQL, between the database's quotes, so that a keyword is a name like any other.
     pub(crate) fn quoted(&self, quote: char) -> String {
         self.quoted_with(quote, "")

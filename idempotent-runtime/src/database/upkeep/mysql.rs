@@ -19,7 +19,7 @@ const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANS
 
 #[expect(private_interfaces, reason = "sealed: see the trait")]
 impl Upkeep for MySql {
-    const PURGE_BATCH: u32 = 500;
+    const PURGE_BATCH: u32 = 200;
 
     async fn purge(
         connection: &mut MySqlConnection,

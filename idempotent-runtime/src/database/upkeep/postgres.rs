@@ -12,7 +12,7 @@ const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 #[expect(private_interfaces, reason = "sealed: see the trait")]
 impl Upkeep for Postgres {
-    const PURGE_BATCH: u32 = 1_000;
+    const PURGE_BATCH: u32 = 500;
 
     async fn purge(
         connection: &mut PgConnection,

@@ -1,0 +1,4 @@
+//! Procedures, step by step.
+
+#[doc = include_str!("../docs/adoption.md")]
+pub mod adoption {}

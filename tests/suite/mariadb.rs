@@ -57,6 +57,9 @@ const SLEEP: &str = "SELECT SLEEP(0.2)";
 /// the handler before it has left queued.
 const ROUND_TRIPS: RoundTrips = RoundTrips { fresh: 3, duplicate: 1, joined: 5, joined_duplicate: 3, by_hand: 4 };
 
+/// The same for a batch.
+const BATCH_ROUND_TRIPS: usize = 4;
+
 #[derive(Debug, Default, PartialEq)]
 struct RoundTrips {
     fresh: usize,

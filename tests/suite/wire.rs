@@ -7,6 +7,7 @@ use servers::{Cut, Proxy};
 use sqlx::Pool;
 use sqlx::pool::PoolOptions;
 
+use crate::batched;
 use crate::handlers;
 use crate::harness::World;
 use crate::{Db, ROUND_TRIPS, RoundTrips};
@@ -54,6 +55,22 @@ async fn a_message_waits_for_no_more_replies_than_promised() {
     counted.by_hand = trips;
     println!("round trips that are waited for: {counted:?}");
     assert_eq!(counted, ROUND_TRIPS, "{fresh_log:#?}");
+}
+
+/// A batch costs the same whatever its length, until a request is full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_waits_for_the_same_replies_whatever_its_length() {
+    let world = World::with_connections(1).await;
+    let proxy = Proxy::start(&crate::url(&world.fresh)).await;
+    let pool = through(&proxy).await;
+    for length in [1, 10, 1000] {
+        let batch = |name: &str| (0..length).map(|number| format!("{length}-{name}-{number}")).collect::<Vec<_>>();
+        batched::count_all(&pool, batch("warm-up")).await.unwrap();
+        returned(&pool).await;
+        let (outcome, trips) = proxy.round_trips_of(batched::count_all(&pool, batch("counted"))).await;
+        assert_eq!(outcome.unwrap().output, Some(length));
+        assert_eq!(trips, crate::BATCH_ROUND_TRIPS, "{length}");
+    }
 }
 
 /// Waits until the connection is back in the pool: sqlx pings it on the way, which no handler waits for.

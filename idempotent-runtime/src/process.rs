@@ -137,7 +137,7 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
             return Refusal::failed(error);
         }
         self.recover().await;
-        let Self { work, link, settings, progress, joined, claim_pauses, .. } = self;
+        let Self { work, link, settings, progress, joined, claim_pauses, run_pauses } = self;
         let (work, settings): (&W, &Settings) = (work, settings);
         let consumer = work.handler().consumer();
         let seen = if matches!(link, Link::Pool { .. }) { work.cached(settings) } else { None };
@@ -222,14 +222,10 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
                 } else {
                     Error::Database(error)
                 };
-                if !joined
-                    && is_conflict(&error)
-                    && let Some(pause) = claim_pauses.next()
-                {
-                    observe::conflict(consumer);
-                    return Refusal::again(pause);
+                match pause_after(&error, claim_pauses, run_pauses, consumer).filter(|_| !joined) {
+                    Some(pause) => Refusal::again(pause),
+                    None => Refusal::failed(error),
                 }
-                Refusal::failed(error)
             }
         }
     }
@@ -424,6 +420,26 @@ impl<DB: Database, W> Drop for Session<'_, DB, W> {
             Link::Leased(_) | Link::Bare(_) | Link::Transaction(_) => {}
         }
     }
+}
+
+/// How long to wait before beginning again, if that may help.
+fn pause_after(
+    error: &Error,
+    claim_pauses: &mut ExponentialBackoff,
+    run_pauses: &mut ExponentialBackoff,
+    consumer: &'static str,
+) -> Option<Duration> {
+    if is_conflict(error)
+        && let Some(pause) = claim_pauses.next()
+    {
+        observe::conflict(consumer);
+        return Some(pause);
+    }
+    // A database that was busy for too long, say: `retry` has been asked for. A rival is waited for once.
+    if matches!(error, Error::Database(_)) && error.is_transient() {
+        return run_pauses.next().inspect(|_| observe::retried(consumer));
+    }
+    None
 }
 
 /// A conflict between transactions, or a connection that died in the pool: trying again may succeed at once. Not a

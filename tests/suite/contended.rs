@@ -274,6 +274,34 @@ async fn what_would_fail_again_and_what_joins_runs_once() {
     assert_eq!((world.effects().await, world.claims().await), (1, 0));
 }
 
+/// Of a database that is busy for longer than anybody waits, `retry` asks again; without it, that is an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_busy_for_too_long_is_asked_again_where_that_is_wanted() {
+    #[idempotent(key = "{id}", wait = "0s", retry = 50, consumer = "contended.patient")]
+    async fn patient(#[tx] tx: &mut Tx<'_>, id: &str) -> sqlx::Result<()> {
+        effect(tx, id).await
+    }
+    let world = World::new().await;
+    if crate::ONE_WRITER {
+        let rival = held(&world, "contended.at-once").await;
+        let waiting = tokio::spawn({
+            let pool = world.pool.clone();
+            async move { patient(&pool, "1").await }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(at_once(&world.pool, "2", Duration::ZERO).await.unwrap_err().is_transient());
+        drop(rival);
+        assert!(waiting.await.unwrap().unwrap().is_processed());
+    } else {
+        // A rival that holds the key is waited for as long as `wait` says, and not once more for each retry.
+        let rival = held(&world, "contended.patient").await;
+        let start = Instant::now();
+        assert!(is_in_progress(&Error::from(patient(&world.pool, "1").await.unwrap_err())));
+        assert!(start.elapsed() < Duration::from_millis(900));
+        drop(rival);
+    }
+}
+
 #[idempotent(key = "{id}", isolation = "serializable", retry = 100, consumer = "contended.hot-row")]
 async fn add_to_hot_row(#[tx] tx: &mut Tx<'_>, id: &str, runs: &AtomicUsize) -> sqlx::Result<()> {
     runs.fetch_add(1, Ordering::Relaxed);

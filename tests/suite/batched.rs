@@ -235,6 +235,12 @@ async fn a_batch_joins_its_callers_transaction() {
     assert_eq!((world.effects().await, world.claims().await), (4, 3));
 }
 
+#[idempotent(key = "{id}", each = "id in ids", missing = "reject", consumer = "batched.hostile")]
+async fn count_all(#[tx] tx: &mut Tx<'_>, ids: Vec<Option<&str>>) -> Result<usize, Error> {
+    effect(tx, "counted").await?;
+    Ok(ids.len())
+}
+
 /// Hostile keys, in one batch: each is itself.
 #[tokio::test]
 async fn keys_of_any_bytes_are_claimed_together_and_never_collide() {
@@ -245,11 +251,6 @@ async fn keys_of_any_bytes_are_claimed_together_and_never_collide() {
         "e\u{301}",
     ];
     let all = || keys.iter().map(|key| Some(*key)).collect::<Vec<_>>();
-    #[idempotent(key = "{id}", each = "id in ids", missing = "reject", consumer = "batched.hostile")]
-    async fn count_all(#[tx] tx: &mut Tx<'_>, ids: Vec<Option<&str>>) -> Result<usize, Error> {
-        effect(tx, "counted").await?;
-        Ok(ids.len())
-    }
     assert_eq!(count_all(&world.pool, all()).await.unwrap().output, Some(keys.len()));
     assert_eq!(count_all(&world.pool, all()).await.unwrap().output, None);
     assert_eq!(world.claims().await, i64::try_from(keys.len()).unwrap());

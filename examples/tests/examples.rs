@@ -1,7 +1,7 @@
 //! Runs the examples as a reader would, and checks what they print.
 //!
 //! `cargo test -p examples` needs nothing installed. Where `IDEMPOTENT_TEST_POSTGRES` and `IDEMPOTENT_TEST_MYSQL` name an
-//! account that may create databases, the two examples that need a server are run too, in a database of their own.
+//! account that may create databases, the examples that need a server are run too, in a database of their own.
 
 mod built;
 
@@ -112,7 +112,10 @@ fn quickstart_names_line_and_problem_of_a_malformed_delivery() {
 
 /// Succeeds, and returns what it prints.
 fn success(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = run(command);
+    succeeded(run(command))
+}
+
+fn succeeded(Output { status, stdout, stderr }: Output) -> String {
     let stdout = String::from_utf8(stdout).expect("UTF-8");
     assert!(status.success(), "{status}\n{stdout}\n{}", String::from_utf8_lossy(&stderr));
     stdout
@@ -154,6 +157,40 @@ fn versioned_updates_end_in_the_newest_state_in_any_order() {
         assert!(count("processed") >= 3 && count("duplicate") >= 3, "{output}");
         assert_eq!(output.matches(" is delivered").count(), 3, "{output}");
     }
+}
+
+#[test]
+fn batch_consumer_adds_each_reading_once() {
+    let output = success(&mut example("batch_consumer"));
+    let lines: Vec<String> = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "1 500 350 150",
+        "2 500 refused: message 200 has no `reading.id`, and is parked",
+        "3 500 350 150 the acknowledgement is lost",
+        "4 500 0 500",
+    ] {
+        assert!(lines.iter().any(|found| found == line), "no `{line}` in:\n{output}");
+    }
+    assert!(output.contains("2000 readings of 2000 messages, 1 parked"), "{output}");
+}
+
+/// What `contention` prints, and how often its bodies ran on the hot row.
+fn contention(output: Output) -> (String, usize) {
+    let output = succeeded(output);
+    assert!(output.contains("\n  the first is processed\n  the second, delivered again, is a duplicate\n"), "{output}");
+    assert!(output.contains("the row counts 200, no error came back"), "{output}");
+    assert!(output.contains("10000 duplicates in "), "{output}");
+    let runs = output.split_once("200 messages, ").and_then(|(_, rest)| rest.split_once(' ')).map(|(runs, _)| runs);
+    let runs = runs.and_then(|runs| runs.parse().ok()).unwrap_or_else(|| panic!("{output}"));
+    (output, runs)
+}
+
+#[test]
+fn contention_on_sqlite_waits_and_runs_no_body_twice() {
+    let (output, runs) = contention(run(&mut example("contention")));
+    assert!(runs == 200 && output.contains("database is locked"), "{output}");
+    let message = failure(example("contention").arg("nonsense"));
+    assert!(message.contains("`nonsense` is no address of PostgreSQL or MariaDB"), "{message}");
 }
 
 #[test]
@@ -206,12 +243,15 @@ macro_rules! the_balance_proves_one_credit_per_message {
             let recorded = github_deliveries();
             let with_sample = run(example(stringify!($name)).arg(url.as_str()));
             let with_recorded = recorded.map(|path| run(example(stringify!($name)).arg(url.as_str()).arg(path)));
+            let rivals = run(example("contention").arg(url.as_str()));
             let dropped = server.execute(AssertSqlSafe(format!("DROP DATABASE {database}"))).await;
 
             assert_eq!(summary(with_sample).1, [12, 7, 5, 7, 7]);
             if let Some(output) = with_recorded {
                 assert_eq!(summary(output).1, [99, 60, 39, 60, 60]);
             }
+            let (output, runs) = contention(rivals);
+            assert!(runs >= 200 && output.contains(".slow` is being processed by another delivery"), "{output}");
             dropped.expect("nobody uses the database any more");
         }
     };

@@ -203,6 +203,13 @@ fn check_claim(signature: &Signature, errors: &mut Errors) {
     for parameter in signature.with_role(Role::Claim).filter(one).filter(|_| signature.batch) {
         errors.on(&parameter.ty, "a batch has a claim for each fresh item: write `claims: &[Claim]`");
     }
+    for parameter in signature.with_role(Role::Claim).filter(|parameter| !one(parameter) && !signature.batch) {
+        errors.on(
+            &parameter.ty,
+            "many claims are those of a batch, and there is no `each`: write `claim: &Claim`; or `#[message]` before the \
+             parameter if it is a part of the message",
+        );
+    }
     for second in signature.with_role(Role::Claim).skip(1).filter(|parameter| parameter.cfgs.is_empty()) {
         let name = shown(second);
         errors.on(&second.ty, format_args!("`{name}` is a second claim, and a message has one: remove one of the two"));

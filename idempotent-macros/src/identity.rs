@@ -70,10 +70,10 @@ pub(crate) fn check_key(options: &Options, key: Option<&Identity>, scope: &Scope
             errors.on(
                 text,
                 format_args!(
-                    "`{}` names nothing of `{}`, so that all items of a batch would have one key: add a part like `{{{}.id}}`",
-                    text.value(),
-                    each.item,
-                    each.item
+                    "`{key}` names nothing of `{item}`, so that all items of a batch would have one key: write `key = \
+                     \"{key}:{{{item}.id}}\"`",
+                    key = text.value(),
+                    item = each.item,
                 ),
             );
         }
@@ -260,28 +260,56 @@ fn names(scope: &Scope<'_>) -> Vec<String> {
     item.into_iter().chain(parameters.map(|binding| plain_name(&binding.inner))).chain(receiver).collect()
 }
 
+/// The batch that was meant: a parameter with nearly this name, else one that is a `Vec`.
+fn likely_batch(meant: &str, scope: &Scope<'_>) -> String {
+    let plain = || scope.signature.with_role(Role::Plain);
+    let name = |parameter: &Parameter| parameter.bindings.first().map(|binding| plain_name(&binding.inner));
+    let names: Vec<String> = plain().filter_map(name).collect();
+    let near = nearest(meant, names.iter().map(String::as_str)).map(str::to_owned);
+    let vec = || plain().filter(|parameter| types::items(&parameter.ty).is_some()).find_map(name);
+    near.or_else(vec).or_else(|| names.first().cloned()).unwrap_or_else(|| "events".to_owned())
+}
+
+/// What to call one item of a batch.
+fn item_of(batch: &str, scope: &Scope<'_>) -> String {
+    let singular = batch.strip_suffix('s').filter(|name| !name.is_empty()).unwrap_or("item");
+    let candidates = [singular, "item", "one"];
+    candidates.into_iter().find(|name| find(name, scope).is_none()).unwrap_or(singular).to_owned()
+}
+
 impl Each {
     /// `event in events`
     pub(crate) fn read(text: &LitStr, signature: &Signature, errors: &mut Errors) -> Option<Self> {
         let value = text.value();
-        let is_name = |name: &&str| Part::parse(name).is_ok_and(|part| part.steps.is_empty() && part.root == *name);
-        let loop_names = value.split_once(" in ").map(|(item, batch)| (item.trim(), batch.trim()));
-        let Some((item, batch)) = loop_names.filter(|(item, batch)| is_name(item) && is_name(batch)) else {
-            let example = Name::Each.entry().example;
-            errors.on(text, format_args!("`{value}` names no item of a parameter: write `{example}`"));
+        let name = |text: &str| match Part::parse(text.trim()) {
+            Ok(part) if part.steps.is_empty() && part.root != "self" => Some(part.root),
+            _ => None,
+        };
+        let loop_names = value.split_once(" in ").and_then(|(item, batch)| Some((name(item)?, name(batch)?)));
+        let Some((item, batch)) = loop_names else {
+            let example = Self::example(&value, signature);
+            errors.on(
+                text,
+                format_args!("`{value}` does not name an item and its batch, a parameter: write `{example}`"),
+            );
             return None;
         };
         let scope = Scope { signature, each: None };
-        let Some(Found { ident, role: Role::Plain, parameter: Some(parameter), .. }) = find(batch, &scope) else {
-            let names = names(&scope);
-            let near = nearest(batch, names.iter().map(String::as_str)).or_else(|| names.first().map(String::as_str));
-            let near = near.unwrap_or("events");
-            let item = if item == near { "item" } else { item };
+        let Some(Found { ident, role: Role::Plain, parameter: Some(parameter), .. }) = find(&batch, &scope) else {
+            let near = likely_batch(&batch, &scope);
+            let item = if item == near { item_of(&near, &scope) } else { item };
             errors.on(text, format_args!("there is no batch `{batch}`: write `each = \"{item} in {near}\"`"));
             return None;
         };
-        if item == batch || find(item, &scope).is_some() {
-            errors.on(text, format_args!("`{item}` is the name of a parameter: write another one for the item"));
+        if item == batch || find(&item, &scope).is_some() {
+            let what = if item == batch { "the whole batch" } else { "the name of a parameter" };
+            let free = item_of(&batch, &scope);
+            errors.on(
+                text,
+                format_args!(
+                    "`{item}` is {what}: give the item a name of its own, as in `each = \"{free} in {batch}\"`"
+                ),
+            );
             return None;
         }
         let Parameter { ty, pattern, .. } = &signature.parameters[parameter];
@@ -289,11 +317,20 @@ impl Each {
             let advice = types::suggested_items(ty);
             errors.on(
                 ty,
-                format_args!("the body gets the fresh items of `{batch}` alone: write `{batch}: Vec<{advice}>`"),
+                format_args!(
+                    "`each` takes a `Vec`, of which the body gets the fresh items alone: write `{batch}: Vec<{advice}>`"
+                ),
             );
             return None;
         }
-        Some(Self { item: item.to_owned(), parameter, outer: ident })
+        Some(Self { item, parameter, outer: ident })
+    }
+
+    /// A correct use with the parameters that are there.
+    pub(crate) fn example(meant: &str, signature: &Signature) -> String {
+        let scope = Scope { signature, each: None };
+        let batch = likely_batch(meant, &scope);
+        format!("each = \"{} in {batch}\"", item_of(&batch, &scope))
     }
 
     /// Invisible to the user's code.

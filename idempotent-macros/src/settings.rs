@@ -98,7 +98,7 @@ impl Settings {
         check_combinations(options, missing, signature, errors);
         let each = options.text(Name::Each).map(|text| Each::read(text, signature, errors));
         // The templates name items that nobody knows.
-        let unknown = matches!(each, Some(None));
+        let unknown = options.mentions(Name::Each) && !matches!(each, Some(Some(_)));
         let each = each.flatten();
         if unknown {
             return Self::of_nothing(consumer(options, signature, package, errors));

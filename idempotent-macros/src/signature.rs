@@ -130,7 +130,7 @@ impl Signature {
             .iter()
             .enumerate()
             .filter_map(|(index, input)| match input {
-                FnArg::Typed(typed) => Some(Parameter::read(index, typed, [any_marked, batch], &repeated, errors)),
+                FnArg::Typed(typed) => Some(Parameter::read(index, typed, any_marked, &repeated, errors)),
                 FnArg::Receiver(_) => None,
             })
             .collect();
@@ -149,13 +149,7 @@ impl Signature {
 }
 
 impl Parameter {
-    fn read(
-        index: usize,
-        typed: &PatType,
-        [any_marked, batch]: [bool; 2],
-        repeated: &[String],
-        errors: &mut Errors,
-    ) -> Self {
+    fn read(index: usize, typed: &PatType, any_marked: bool, repeated: &[String], errors: &mut Errors) -> Self {
         let (mut marked, mut of_message) = (false, false);
         let (mut cfgs, mut lints, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for attribute in &typed.attrs {
@@ -182,7 +176,7 @@ impl Parameter {
                 others.push(attribute.clone());
             }
         }
-        let role = if of_message && !marked { Role::Plain } else { role(&typed.ty, marked, any_marked, batch) };
+        let role = if of_message && !marked { Role::Plain } else { role(&typed.ty, marked, any_marked) };
         let mut outer = Pat::clone(&typed.pat);
         let mut outward = Outward { repeated, cfgs: Vec::new(), bindings: Vec::new() };
         if let Some(name) = hidden_name(&outer, role, index) {
@@ -224,11 +218,11 @@ fn is_marked(input: &FnArg) -> bool {
 }
 
 /// Where one parameter is marked, no other is recognised by its type: it may be the application's own `Transaction`.
-fn role(ty: &Type, marked: bool, any_marked: bool, batch: bool) -> Role {
+fn role(ty: &Type, marked: bool, any_marked: bool) -> Role {
     let (passing, referent) = types::passing(ty);
     if marked || (!any_marked && types::is_transaction(referent)) {
         Role::Transaction
-    } else if passing == Passing::Shared && (types::is_claim(referent) || batch && types::is_claims(referent)) {
+    } else if passing == Passing::Shared && (types::is_claim(referent) || types::is_claims(referent)) {
         Role::Claim
     } else {
         Role::Plain

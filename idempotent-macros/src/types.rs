@@ -278,11 +278,24 @@ pub(crate) fn suggested_items(ty: &Type) -> String {
     match referent {
         Type::Slice(slice) => display(&slice.elem),
         Type::Array(array) => display(&array.elem),
+        Type::ImplTrait(iterator) => iterator_item(iterator).map_or_else(|| "T".to_owned(), display),
         referent => {
             let items = last_segment(referent).and_then(|segment| type_arguments(segment).first().copied());
             items.map_or_else(|| "T".to_owned(), display)
         }
     }
+}
+
+/// `T` of `impl Iterator<Item = T>`.
+fn iterator_item(iterator: &syn::TypeImplTrait) -> Option<&Type> {
+    iterator.bounds.iter().find_map(|bound| {
+        let syn::TypeParamBound::Trait(bound) = bound else { return None };
+        let PathArguments::AngleBracketed(arguments) = &bound.path.segments.last()?.arguments else { return None };
+        arguments.args.iter().find_map(|argument| match argument {
+            GenericArgument::AssocType(item) if item.ident == "Item" => Some(&item.ty),
+            _ => None,
+        })
+    })
 }
 
 /// Is the referent a slice of claims?

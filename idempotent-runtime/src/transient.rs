@@ -125,7 +125,7 @@ impl<E> NoError for Probe<'_, E> {
 #[diagnostic::on_unimplemented(
     message = "`retry` may run the body again, and `{Self}` cannot be given to it twice",
     label = "not `Clone`",
-    note = "take it by shared reference, or derive `Clone` for it"
+    note = "take it by shared reference, or derive `Clone` for it; of a `Vec`, for its items"
 )]
 pub trait RetryArgument: Sized {
     /// The argument for one more run.

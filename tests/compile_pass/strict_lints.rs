@@ -100,6 +100,38 @@ async fn aliases(#[tx] tx: &mut Transaction<'_>, id: Id) -> Nothing {
     Ok(())
 }
 
+#[idempotent(key = "{event.id}", each = "event in events")]
+async fn batch(tx: &mut SqliteTransaction<'_>, events: Vec<CreditGranted>, claims: &[Claim]) -> sqlx::Result<usize> {
+    let _done = sqlx::query("SELECT 1").execute(&mut **tx).await?;
+    Ok(events.len().saturating_add(claims.len()))
+}
+
+#[idempotent(
+    key = "{id}",
+    each = "id in ids",
+    sender = "{sender}",
+    retry = 3,
+    isolation = "serializable",
+    wait = "250ms"
+)]
+async fn contended_batch(
+    tx: &mut SqliteTransaction<'_>,
+    mut ids: Vec<Id>,
+    sender: &str,
+    _ignored: &str,
+) -> sqlx::Result<usize> {
+    let _done = sqlx::query("SELECT 1").execute(&mut **tx).await?;
+    ids.clear();
+    Ok(ids.len())
+}
+
+#[idempotent(key = "{id}", retry = 3, isolation = "read committed")]
+async fn contended(tx: &mut SqliteTransaction<'_>, id: Id, mut name: String, _: u8) -> sqlx::Result<String> {
+    let _done = sqlx::query("SELECT 1").execute(&mut **tx).await?;
+    name.push('.');
+    Ok(name)
+}
+
 async fn callers(pool: &SqlitePool, pg: &sqlx::PgPool) -> sqlx::Result<()> {
     let id = Id(1);
     let event = CreditGranted { cents: 1, id, kind: Kind::Credit };
@@ -109,6 +141,9 @@ async fn callers(pool: &SqlitePool, pg: &sqlx::PgPool) -> sqlx::Result<()> {
     drop(public(pool, 1).await?);
     drop(generic(pool, id, "a").await?);
     drop(aliases(pool, id).await?);
+    drop(batch(pool, vec![event]).await?);
+    drop(contended_batch(pool, vec![id], "a", "b").await?);
+    drop(contended(pool, id, String::new(), 0).await?);
     Ok(())
 }
 

@@ -1,0 +1,16 @@
+//! The items are counted before any of them is claimed.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}", each = "event in events")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, events: impl Iterator<Item = Event>) -> sqlx::Result<()> {
+    drop(events);
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+//! The batch is a parameter.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}", each = "event in event_list")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, events: Vec<Event>) -> sqlx::Result<()> {
+    drop(events);
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+//! Each item has its own key.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{events.id}", each = "event in events")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, events: Vec<Event>) -> sqlx::Result<()> {
+    drop(events);
+    Ok(())
+}
+
+fn main() {}

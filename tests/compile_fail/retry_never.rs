@@ -1,0 +1,16 @@
+//! Without `retry` the body runs once.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}", retry = 0)]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    let _ = event;
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+//! A method that takes `self` can be called once.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Service;
+
+impl Service {
+    #[idempotent(key = "{id}", retry = 3)]
+    async fn handler(self, _tx: &mut SqliteTransaction<'_>, id: &str) -> sqlx::Result<()> {
+        let _ = (&self, id);
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,16 @@
+//! There are three levels.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}", isolation = "read uncommitted")]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    let _ = event;
+    Ok(())
+}
+
+fn main() {}

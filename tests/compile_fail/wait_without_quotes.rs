@@ -1,0 +1,16 @@
+//! A time to wait is text.
+
+use idempotent_runtime::idempotent;
+use sqlx::SqliteTransaction;
+
+struct Event {
+    id: String,
+}
+
+#[idempotent(key = "{event.id}", wait = 5)]
+async fn handler(_tx: &mut SqliteTransaction<'_>, event: &Event) -> sqlx::Result<()> {
+    let _ = event;
+    Ok(())
+}
+
+fn main() {}

@@ -279,7 +279,8 @@
 //! | `replay` | stored answers, as JSON |
 //! | `serde` | [`UnixSeconds`] and [`UnixMillis`] as fields of messages; `replay` includes it |
 //! | `uuid`, `chrono`, `time` | key parts of `Uuid`, `NaiveDate`, `Date`; timestamps of `DateTime`, `OffsetDateTime` |
-//! | `metrics` | counters |
+//! | `metrics` | counters, durations and gauges through the `metrics` facade |
+//! | `testing` | [tests of handlers](https://docs.rs/idempotent-runtime/latest/idempotent_runtime/testing) by the checklist of the pattern |
 //!
 //! The async runtime and TLS are chosen on sqlx.
 
@@ -294,6 +295,7 @@ pub mod __private;
 
 mod catalog;
 mod claim;
+mod committed;
 mod database;
 mod error;
 mod janitor;
@@ -311,11 +313,14 @@ mod seen;
 mod sequence;
 mod source;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod timestamp;
 mod transient;
 
 pub use catalog::{Catalog, Handler, catalog};
 pub use claim::{Claim, Claimed};
+pub use committed::{CatalogChange, CatalogChanged, Identities};
 pub use database::Database;
 pub use error::{Disposition, Error, TransactionLost};
 #[cfg(feature = "macros")]
@@ -324,6 +329,8 @@ pub use janitor::{Janitor, JanitorHandle};
 pub use key::{Key, PartWriter};
 pub use key_part::{KeyPart, OptionalKeyPart};
 pub use migrate::migrate;
+#[cfg(feature = "metrics")]
+pub use observe::describe_metrics;
 pub use outcome::{Duplicate, Expired, FingerprintMismatch, InProgress, OccurredInFuture, Outcome};
 pub use purge::{PurgeEnd, PurgeOptions, Purged};
 pub use replay::{ReplayError, ReplayValue};

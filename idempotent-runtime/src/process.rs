@@ -11,6 +11,7 @@ use crate::claim::Claim;
 use crate::database::{self, Failure, Progress, Statements, Verdict};
 use crate::error::TransactionLost;
 use crate::message::{Message, Settled};
+use crate::observe::Timer;
 use crate::outcome::{Identity, InProgress};
 use crate::replay::{Replay, StoredValue};
 use crate::run::Run;
@@ -113,6 +114,7 @@ impl<DB: Database> Session<'_, DB> {
             observe::seen(message.handler.consumer());
             return Err(Refused(Refusal::Verdict(Verdict::Duplicate)));
         }
+        let timer = Timer::start();
         let admission = message.admission(settings);
         let of_transaction = matches!(link, Link::Transaction(_));
         let (connection, place) = match link {
@@ -146,12 +148,13 @@ impl<DB: Database> Session<'_, DB> {
                 DB::begin(connection, admission, reclaimable).await
             }
         };
+        timer.claimed(message.handler.consumer());
         match begun {
             Ok(Ok((transaction, watch))) => {
                 if !joined {
                     *progress = Progress::Open;
                 }
-                Ok(Run { transaction, watch, message, settings, seen, progress })
+                Ok(Run { transaction, watch, message, settings, seen, progress, timer: Timer::start() })
             }
             Ok(Err(verdict)) => {
                 if let (Verdict::Duplicate, Some((seen, identity))) = (verdict, seen) {

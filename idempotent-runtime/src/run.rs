@@ -6,6 +6,7 @@ use crate::__private::HandlerError;
 use crate::claim::Claim;
 use crate::database::{Failed, Progress};
 use crate::message::Message;
+use crate::observe::Timer;
 use crate::outcome::Identity;
 use crate::process::lost;
 use crate::replay::{Replay, StoredValue};
@@ -22,6 +23,8 @@ pub struct Run<'s, DB: Database> {
     /// Where a processed message is remembered.
     pub(crate) seen: Option<(&'s Seen, &'s Identity)>,
     pub(crate) progress: &'s mut Progress,
+    /// Of the body.
+    pub(crate) timer: Timer,
 }
 
 impl<'s, DB: Database> Run<'s, DB> {
@@ -81,7 +84,8 @@ impl<'s, DB: Database> Run<'s, DB> {
     }
 
     async fn end(self, end: End) -> Result<(), Error> {
-        let Self { transaction, watch, message, settings, seen, progress } = self;
+        let Self { transaction, watch, message, settings, seen, progress, timer } = self;
+        timer.ran(message.handler.consumer());
         let claim = message.claim.as_ref();
         let admission = message.admission(settings);
         let commit = matches!(end, End::Commit(_));

@@ -1,6 +1,7 @@
 //! The suite on MariaDB, or on the MySQL server that the environment names.
 
 mod borrowed;
+mod checked;
 mod concurrent;
 mod contended;
 mod dated;

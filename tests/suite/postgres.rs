@@ -1,6 +1,7 @@
 //! The suite on PostgreSQL.
 
 mod borrowed;
+mod checked;
 mod concurrent;
 mod contended;
 mod dated;

@@ -1,6 +1,7 @@
 //! The suite on SQLite.
 
 mod borrowed;
+mod checked;
 mod concurrent;
 mod contended;
 mod dated;

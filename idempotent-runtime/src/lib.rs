@@ -279,10 +279,13 @@
 //! | `replay` | stored answers, as JSON |
 //! | `serde` | [`UnixSeconds`] and [`UnixMillis`] as fields of messages; `replay` includes it |
 //! | `uuid`, `chrono`, `time` | key parts of `Uuid`, `NaiveDate`, `Date`; timestamps of `DateTime`, `OffsetDateTime` |
-//! | `metrics` | counters, durations and gauges through the `metrics` facade |
+//! | `metrics` | [counters, durations and gauges](guide::observability) |
 //! | `testing` | [tests of handlers](https://docs.rs/idempotent-runtime/latest/idempotent_runtime/testing) by the checklist of the pattern |
 //!
 //! The async runtime and TLS are chosen on sqlx.
+//!
+//! Before production, read the [guide](crate::guide): retention, sizing, dead letters, effects outside the database,
+//! observability.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
@@ -298,6 +301,7 @@ mod claim;
 mod committed;
 mod database;
 mod error;
+pub mod guide;
 mod janitor;
 mod key;
 mod key_part;

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use idempotent_runtime::{ClaimStore, Janitor, PurgeOptions, describe_metrics, idempotent, migrate};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use sqlx::{SqlitePool, SqliteTransaction};
+use tracing_subscriber::fmt::format::FmtSpan;
 
 #[idempotent(key = "{id}", sender = "{sender}", consumer = "observed.nothing")]
 async fn do_nothing(_tx: &mut SqliteTransaction<'_>, sender: &str, id: &str) -> sqlx::Result<()> {
@@ -150,6 +151,44 @@ async fn messages_are_counted_by_consumer_sender_and_outcome_with_bounded_labels
     assert_eq!(of_stripe, [("duplicate".to_owned(), 2), ("processed".to_owned(), 1)]);
     assert_eq!(sum, 303, "every message is counted");
     assert!(senders <= 103, "{senders} time series for 301 senders");
+}
+
+#[idempotent(key = "{id}", sender = "stripe", consumer = "observed.talks")]
+async fn talk(tx: &mut SqliteTransaction<'_>, id: &str, fails: bool) -> sqlx::Result<()> {
+    tracing::info!("the body speaks");
+    sqlx::query("SELECT 1").execute(&mut **tx).await?;
+    tracing::info!("the body speaks again");
+    if fails { Err(sqlx::Error::RowNotFound) } else { Ok(()) }
+}
+
+#[tokio::test]
+async fn what_a_body_logs_says_which_message_it_is_about_and_how_it_ended() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let pool = pool().await;
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_span_events(FmtSpan::CLOSE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    talk(&pool, "1", false).await.expect("no error");
+    talk(&pool, "1", false).await.expect("no error");
+    talk(&pool, "2", true).await.expect_err("its own");
+    tracing::info!("outside");
+    drop(guard);
+    let log = log.text();
+    let span = |key: &str| format!("message{{consumer=\"observed.talks\" sender=\"stripe\" key=\"{key}\"");
+    let spoken: Vec<&str> = log.lines().filter(|line| line.contains("the body speaks")).collect();
+    assert_eq!(spoken.len(), 4, "{log}");
+    assert!(spoken[..2].iter().all(|line| line.contains(&span("1"))), "{log}");
+    assert!(spoken[2..].iter().all(|line| line.contains(&span("2"))), "{log}");
+    let closed: Vec<&str> = log.lines().filter(|line| line.contains("close")).collect();
+    assert_eq!(closed.len(), 2, "a duplicate runs nothing:\n{log}");
+    assert!(closed[0].contains(&format!("{} outcome=\"processed\"}}", span("1"))), "{log}");
+    assert!(closed[1].contains(&format!("{} outcome=\"failed\"}}", span("2"))), "{log}");
+    assert!(log.lines().any(|line| line.contains("outside") && !line.contains("message{")), "{log}");
 }
 
 /// What a scraper is to see of purges.

@@ -1,9 +1,11 @@
-//! What is logged and counted.
+//! What is logged and counted. The names are public: `docs/observability.md` has the tables of them.
 
 mod measure;
 
+use crate::claim::Claim;
 use crate::database::Statements;
 use crate::error::TransactionLost;
+use crate::message::Message;
 use crate::outcome::Identity;
 use crate::sequence::Position;
 use crate::{Error, PurgeEnd, Purged};
@@ -12,6 +14,20 @@ pub(crate) use measure::Timer;
 #[cfg(feature = "metrics")]
 pub use measure::describe_metrics;
 use measure::{count, event};
+
+/// Around a body and its commit. Nothing is computed unless somebody listens.
+pub(crate) fn message(message: &Message) -> tracing::Span {
+    let identity = message.claim.as_ref().map(|Claim(identity)| identity);
+    let position = message.position.as_ref();
+    tracing::info_span!(
+        "message",
+        consumer = message.handler.consumer(),
+        sender = identity.map(|identity| &*identity.sender).or_else(|| position.map(|position| &*position.sender)),
+        key = identity.map(|identity| &*identity.key),
+        entity = position.map(|position| &*position.entity),
+        outcome = tracing::field::Empty,
+    )
+}
 
 /// A duplicate is acknowledged, logged at info, and counted per consumer and sender (G8).
 pub(crate) fn duplicate(identity: &Identity) {

@@ -154,7 +154,8 @@ impl<DB: Database> Session<'_, DB> {
                 if !joined {
                     *progress = Progress::Open;
                 }
-                Ok(Run { transaction, watch, message, settings, seen, progress, timer: Timer::start() })
+                let span = observe::message(message);
+                Ok(Run { transaction, watch, message, settings, seen, progress, span, timer: Timer::start() })
             }
             Ok(Err(verdict)) => {
                 if let (Verdict::Duplicate, Some((seen, identity))) = (verdict, seen) {

@@ -1,6 +1,7 @@
 //! A message whose body runs: its transaction, and how that ends.
 
 use sqlx::Transaction;
+use tracing::{Instrument as _, Span};
 
 use crate::__private::HandlerError;
 use crate::claim::Claim;
@@ -23,6 +24,8 @@ pub struct Run<'s, DB: Database> {
     /// Where a processed message is remembered.
     pub(crate) seen: Option<(&'s Seen, &'s Identity)>,
     pub(crate) progress: &'s mut Progress,
+    /// Around body and commit.
+    pub(crate) span: Span,
     /// Of the body.
     pub(crate) timer: Timer,
 }
@@ -31,6 +34,12 @@ impl<'s, DB: Database> Run<'s, DB> {
     /// What the body works in.
     pub const fn transaction(&mut self) -> &mut Transaction<'s, DB> {
         &mut self.transaction
+    }
+
+    /// What a body runs in.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        self.span.clone()
     }
 
     /// What a body with a `claim: &Claim` parameter works with. The macro refuses such a body together with
@@ -75,7 +84,14 @@ impl<'s, DB: Database> Run<'s, DB> {
                 Err(error) => (End::RollBack, Some(Error::Replay(error))),
             },
         };
-        let ended = self.end(end).await;
+        let span = self.span.clone();
+        let ended = self.end(end).instrument(span.clone()).await;
+        let outcome = match (&result, &ended) {
+            (_, Err(_)) => "lost",
+            (Ok(_), Ok(())) if refused.is_none() => "processed",
+            _ => "failed",
+        };
+        span.record("outcome", outcome);
         match (result, ended.and_then(|()| refused.map_or(Ok(()), Err))) {
             (Ok(value), Ok(())) => Ok(Outcome::Processed(value)),
             (Err(error), Ok(())) => Err(error),
@@ -84,7 +100,7 @@ impl<'s, DB: Database> Run<'s, DB> {
     }
 
     async fn end(self, end: End) -> Result<(), Error> {
-        let Self { transaction, watch, message, settings, seen, progress, timer } = self;
+        let Self { transaction, watch, message, settings, seen, progress, timer, span: _ } = self;
         timer.ran(message.handler.consumer());
         let claim = message.claim.as_ref();
         let admission = message.admission(settings);

@@ -1,9 +1,9 @@
 //! The catalogue of a program is committed and compared, so that no identity changes unseen (C13).
 
-use std::fs;
-use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
 
-use idempotent_runtime::catalog;
+use idempotent_runtime::{Identities, catalog};
 use sqlx::SqlitePool;
 
 mod orders {
@@ -31,15 +31,140 @@ mod payments {
     }
 }
 
-/// As the documentation tells applications to do. To accept a change: `CATALOG=overwrite`.
+/// As the documentation tells applications to do.
 #[test]
 fn the_catalogue_is_the_committed_one() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalog.md");
+    catalog().compare_with_file("catalog.md").unwrap();
+}
+
+/// What is said if this table had been committed.
+fn compared(edit: impl FnOnce(String) -> String) -> Vec<(String, Identities, String)> {
     let table = catalog().to_markdown();
-    if std::env::var_os("CATALOG").is_some() {
-        fs::write(&path, &table).expect("the catalogue");
+    let committed = edit(table.clone());
+    assert_ne!(committed, table, "the edit has done nothing");
+    let changed = catalog().compare(&committed).expect_err("it differs");
+    let text = changed.to_string();
+    assert_eq!(format!("{changed:?}"), text, "`unwrap` shows the same");
+    let changes = changed.changes().iter();
+    let changes = changes.map(|change| (change.consumer().to_owned(), change.identities(), change.to_string()));
+    let changes: Vec<_> = changes.collect();
+    assert!(
+        changes.iter().all(|(.., one)| text.contains(one)) && text.contains("IDEMPOTENT_CATALOG=overwrite"),
+        "{text}"
+    );
+    changes
+}
+
+/// One change, and everything that is said of it.
+fn one(edit: impl FnOnce(String) -> String, consumer: &str, identities: Identities, parts: &[&str]) {
+    let changes = compared(edit);
+    let [(of, found, text)] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!((of.as_str(), *found), (consumer, identities), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "{part} is not in: {text}");
     }
-    assert_eq!(table, fs::read_to_string(path).expect("the catalogue"), "an identity has changed");
+}
+
+#[test]
+fn a_renamed_handler_takes_every_redelivery_for_new() {
+    let was = |name: &'static str| move |table: String| table.replace("`tests.note`", name);
+    let parts = ["was `tests.remember`", "IDENTITIES CHANGE", "taken for new", "consumer = \"tests.remember\""];
+    one(was("`tests.remember`"), "tests.note", Identities::Change, &parts);
+    // The function has another name too, and stands in the same module.
+    let function = |table: String| was("`tests.remember`")(table).replace("orders::note", "orders::remember");
+    one(function, "tests.note", Identities::Change, &parts);
+    // It has moved as well, with its name.
+    let moved = |table: String| was("`old.note`")(table).replace("catalog::orders::note", "old::note");
+    one(moved, "tests.note", Identities::Change, &["was `old.note`"]);
+}
+
+#[test]
+fn a_change_of_what_is_in_an_identity_is_told_from_a_change_of_names() {
+    let key = |from: &'static str| move |table: String| table.replace("{shipped.order}\\|{shipped.parcel}", from);
+    one(
+        key("{shipped.order}"),
+        "tests.note",
+        Identities::Change,
+        &["key `{shipped.order}|{shipped.parcel}` instead of `{shipped.order}`"],
+    );
+    one(
+        key("{shipped.order}/{shipped.parcel}"),
+        "tests.note",
+        Identities::Change,
+        &["every message that is redelivered"],
+    );
+    one(key("{s.order}\\|{s.parcel}"), "tests.note", Identities::Depend, &["another value"]);
+    one(
+        |table| table.replace("carrier", "post"),
+        "tests.note",
+        Identities::Change,
+        &["sender `carrier` instead of `post`"],
+    );
+    one(|table| table.replace("{provider}", "{from}"), "payments.settle", Identities::Depend, &["another value"]);
+    let entity = |table: String| table.replace("carrier `` |  |", "carrier `` | `` {shipped.order} `` |");
+    one(entity, "tests.note", Identities::Change, &["sequence of none", "applied over a newer one"]);
+}
+
+#[test]
+fn retention_and_horizon_change_no_identity_and_the_consequence_is_told() {
+    let retention = |of: &'static str| move |table: String| table.replace("| 30d |", of);
+    one(
+        retention("| 90d |"),
+        "tests.note",
+        Identities::Stay,
+        &["retention 30d instead of 90d", "runs again", "dead letters"],
+    );
+    one(retention("| 1w |"), "tests.note", Identities::Stay, &["retention 30d instead of 1w", "grows"]);
+    one(|table| table.replace("| 2w |", "| 1d |"), "tests.note", Identities::Stay, &["horizon `2w` instead of `1d`"]);
+}
+
+#[test]
+fn new_and_removed_handlers_are_told() {
+    let without = |table: String| {
+        table.lines().filter(|line| !line.contains("payments")).map(|line| format!("{line}\n")).collect()
+    };
+    one(without, "payments.settle", Identities::Stay, &["new", "messages too that others have processed"]);
+    let more = |table: String| table + "| `old.thing` | `` {id} `` |  |  | 1w |  | `old::thing` |\n";
+    one(more, "old.thing", Identities::Stay, &["gone", "find nobody"]);
+    // Two at once are two changes.
+    assert_eq!(compared(|table| more(without(table))).len(), 2);
+}
+
+#[test]
+fn where_a_handler_stands_and_what_stands_around_the_table_is_not_compared() {
+    let table = catalog().to_markdown().replace("catalog::orders::note", "elsewhere::note");
+    catalog().compare(&format!("# Our handlers\n\nAsk before you change one.\n\n{table}\nThe end.\n")).unwrap();
+}
+
+#[test]
+fn a_file_that_is_missing_or_no_catalogue_says_what_to_do() {
+    let missing = catalog().compare_with_file("no-such-file.md").expect_err("it is not there").to_string();
+    assert!(
+        missing.contains("no-such-file.md cannot be read") && missing.contains("IDEMPOTENT_CATALOG=overwrite"),
+        "{missing}"
+    );
+    for text in ["", "# Handlers\n", "| consumer | key |\n|---|---|\n| a | b |\n"] {
+        let error = catalog().compare(text).expect_err("it is no catalogue");
+        assert!(error.changes().is_empty() && error.to_string().contains("holds"), "{error}");
+    }
+}
+
+/// In a process of its own, where the variable is set.
+#[test]
+fn a_change_is_accepted_by_a_variable() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut test = Command::new(env::current_exe().expect("this test"));
+    let test =
+        test.args(["--ignored", "--exact", "written"]).current_dir(&folder).env("IDEMPOTENT_CATALOG", "overwrite");
+    assert!(test.status().expect("it runs").success());
+    let written = fs::read_to_string(folder.path().join("new.md")).expect("it is there");
+    assert_eq!(written, catalog().to_markdown());
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn written() {
+    catalog().compare_with_file("new.md").unwrap();
 }
 
 /// What the comparison sees of a renamed handler, and that one with a name of its own keeps it.

@@ -3,11 +3,12 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use idempotent_runtime::{ClaimStore, Janitor, idempotent, migrate};
+use idempotent_runtime::{ClaimStore, Janitor, PurgeOptions, describe_metrics, idempotent, migrate};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use sqlx::{SqlitePool, SqliteTransaction};
+use tracing_subscriber::fmt::format::FmtSpan;
 
 #[idempotent(key = "{id}", sender = "{sender}", consumer = "observed.nothing")]
 async fn do_nothing(_tx: &mut SqliteTransaction<'_>, sender: &str, id: &str) -> sqlx::Result<()> {
@@ -121,18 +122,105 @@ async fn messages_are_counted_by_consumer_sender_and_outcome_with_bounded_labels
     let mut senders = 0;
     let mut of_stripe = Vec::new();
     let mut sum = 0;
+    let (mut claims, mut bodies) = (0, 0);
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
         let labels: Vec<(&str, &str)> = key.key().labels().map(|label| (label.key(), label.value())).collect();
-        let DebugValue::Counter(count) = value else { panic!("{key:?} is no counter") };
-        assert_eq!((key.key().name(), labels[0]), ("idempotent_messages_total", ("consumer", "observed.nothing")));
-        senders += 1;
-        sum += count;
-        if labels[1] == ("sender", "stripe") {
-            of_stripe.push((labels[2].1.to_owned(), count));
+        assert_eq!(labels[0], ("consumer", "observed.nothing"));
+        match (key.key().name(), value) {
+            ("idempotent_messages_total", DebugValue::Counter(count)) => {
+                senders += 1;
+                sum += count;
+                if labels[1] == ("sender", "stripe") {
+                    of_stripe.push((labels[2].1.to_owned(), count));
+                }
+            }
+            // In seconds, and by nothing that comes from a message.
+            ("idempotent_claim_duration_seconds", DebugValue::Histogram(seconds)) => {
+                assert!(labels.len() == 1 && seconds.iter().all(|seconds| (0.0..60.0).contains(&seconds.0)));
+                claims += seconds.len();
+            }
+            ("idempotent_handler_duration_seconds", DebugValue::Histogram(seconds)) => {
+                assert!(labels.len() == 1 && seconds.iter().all(|seconds| (0.0..60.0).contains(&seconds.0)));
+                bodies += seconds.len();
+            }
+            other => panic!("{other:?}"),
         }
     }
+    assert_eq!((claims, bodies), (303, 301), "duplicates are claimed in vain, and do not run");
     of_stripe.sort();
     assert_eq!(of_stripe, [("duplicate".to_owned(), 2), ("processed".to_owned(), 1)]);
     assert_eq!(sum, 303, "every message is counted");
     assert!(senders <= 103, "{senders} time series for 301 senders");
+}
+
+#[idempotent(key = "{id}", sender = "stripe", consumer = "observed.talks")]
+async fn talk(tx: &mut SqliteTransaction<'_>, id: &str, fails: bool) -> sqlx::Result<()> {
+    tracing::info!("the body speaks");
+    sqlx::query("SELECT 1").execute(&mut **tx).await?;
+    tracing::info!("the body speaks again");
+    if fails { Err(sqlx::Error::RowNotFound) } else { Ok(()) }
+}
+
+#[tokio::test]
+async fn what_a_body_logs_says_which_message_it_is_about_and_how_it_ended() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let pool = pool().await;
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_span_events(FmtSpan::CLOSE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    talk(&pool, "1", false).await.expect("no error");
+    talk(&pool, "1", false).await.expect("no error");
+    talk(&pool, "2", true).await.expect_err("its own");
+    tracing::info!("outside");
+    drop(guard);
+    let log = log.text();
+    let span = |key: &str| format!("message{{consumer=\"observed.talks\" sender=\"stripe\" key=\"{key}\"");
+    let spoken: Vec<&str> = log.lines().filter(|line| line.contains("the body speaks")).collect();
+    assert_eq!(spoken.len(), 4, "{log}");
+    assert!(spoken[..2].iter().all(|line| line.contains(&span("1"))), "{log}");
+    assert!(spoken[2..].iter().all(|line| line.contains(&span("2"))), "{log}");
+    let closed: Vec<&str> = log.lines().filter(|line| line.contains("close")).collect();
+    assert_eq!(closed.len(), 2, "a duplicate runs nothing:\n{log}");
+    assert!(closed[0].contains(&format!("{} outcome=\"processed\"}}", span("1"))), "{log}");
+    assert!(closed[1].contains(&format!("{} outcome=\"failed\"}}", span("2"))), "{log}");
+    assert!(log.lines().any(|line| line.contains("outside") && !line.contains("message{")), "{log}");
+}
+
+/// What a scraper is to see of purges.
+#[tokio::test]
+async fn purges_are_counted_and_the_time_of_the_last_and_the_oldest_expiry_are_shown() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let pool = pool().await;
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let guard = metrics::set_default_local_recorder(&recorder);
+    describe_metrics();
+    let old = "INSERT INTO processed_messages (consumer, sender, key, expires_at) VALUES ('c', '', 'k', 0), ('c', '', 'l', 9e12)";
+    sqlx::query(old).execute(&pool).await.expect("claims");
+    ClaimStore::new(pool).purge(PurgeOptions::new()).await.expect("no error");
+    drop(guard);
+    let mut shown = 0;
+    for (key, unit, help, value) in snapshotter.snapshot().into_vec() {
+        let labels: Vec<(&str, &str)> = key.key().labels().map(|label| (label.key(), label.value())).collect();
+        assert_eq!(labels, [("table", "processed_messages")]);
+        assert!(unit.is_some() && help.is_some(), "{key:?}");
+        shown += 1;
+        match (key.key().name(), value) {
+            ("idempotent_purged_claims_total", DebugValue::Counter(count)) => assert_eq!(count, 1),
+            ("idempotent_last_purge_timestamp_seconds", DebugValue::Gauge(at)) => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs_f64();
+                assert!((now - 60.0..=now).contains(&at.0), "{at}");
+            }
+            ("idempotent_oldest_claim_expiry_timestamp_seconds", DebugValue::Gauge(at)) => {
+                assert!((at.0 - 9e9).abs() < 1.0, "{at}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(shown, 3);
 }

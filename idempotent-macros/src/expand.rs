@@ -80,9 +80,10 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
                 return outcome;
             }
         };
+        let span = run.span();
         #fresh
         #parts
-        let #result = #body.await;
+        let #result = #private::Instrument::instrument(#body, span).await;
         let outcome = #finish;
     };
     let run = if settings.retry == 0 {

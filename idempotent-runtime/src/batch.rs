@@ -270,6 +270,10 @@ impl Work for Messages {
         }
     }
 
+    fn span(&self) -> tracing::Span {
+        tracing::info_span!("batch", consumer = self.handler.consumer(), items = self.items.len())
+    }
+
     /// Of a message of the batch: nobody knows of which.
     fn identity(&self) -> Identity {
         Identity { consumer: self.handler.consumer().into(), sender: Cow::Borrowed(""), key: Cow::Borrowed("") }

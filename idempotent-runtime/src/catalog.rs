@@ -285,7 +285,7 @@ impl Catalog {
     }
 
     /// A Markdown table of all handlers: commit it, and compare it in a test, so that a change of an identity is seen
-    /// in review. Two handlers' messages are never confused, but after a rename of its consumer or a change of its key
+    /// in review: [`compare_with_file`](Self::compare_with_file). Two handlers' messages are never confused, but after a rename of its consumer or a change of its key
     /// a handler takes messages that it has processed for new ones.
     #[must_use]
     pub fn to_markdown(&self) -> String {
@@ -297,7 +297,7 @@ impl Catalog {
             let _ = writeln!(
                 table,
                 "| `{}` | {} | {} | {} | {} | {} | `{}` |",
-                handler.consumer(),
+                handler.consumer().replace('|', "\\|"),
                 code(handler.key()),
                 code(handler.sender()),
                 code(handler.entity().unwrap_or_default()),

@@ -279,9 +279,13 @@
 //! | `replay` | stored answers, as JSON |
 //! | `serde` | [`UnixSeconds`] and [`UnixMillis`] as fields of messages; `replay` includes it |
 //! | `uuid`, `chrono`, `time` | key parts of `Uuid`, `NaiveDate`, `Date`; timestamps of `DateTime`, `OffsetDateTime` |
-//! | `metrics` | counters |
+//! | `metrics` | [counters, durations and gauges](guide::observability) |
+//! | `testing` | [tests of handlers](https://docs.rs/idempotent-runtime/latest/idempotent_runtime/testing) by the checklist of the pattern |
 //!
 //! The async runtime and TLS are chosen on sqlx.
+//!
+//! Before production, read the [guide](crate::guide): retention, sizing, dead letters, effects outside the database,
+//! observability.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
@@ -296,6 +300,7 @@ mod adoption;
 mod batch;
 mod catalog;
 mod claim;
+mod committed;
 mod database;
 mod error;
 pub mod guide;
@@ -315,6 +320,8 @@ mod seen;
 mod sequence;
 mod source;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod timestamp;
 mod transient;
 
@@ -322,6 +329,7 @@ pub use adoption::{Adopted, Adoption};
 pub use batch::{Batch, ItemOutcome};
 pub use catalog::{Catalog, Handler, catalog};
 pub use claim::{Claim, Claimed};
+pub use committed::{CatalogChange, CatalogChanged, Identities};
 pub use database::Database;
 pub use error::{Disposition, Error, TransactionLost};
 #[cfg(feature = "macros")]
@@ -330,6 +338,8 @@ pub use janitor::{Janitor, JanitorHandle};
 pub use key::{Key, PartWriter};
 pub use key_part::{KeyPart, OptionalKeyPart};
 pub use migrate::migrate;
+#[cfg(feature = "metrics")]
+pub use observe::describe_metrics;
 pub use outcome::{Duplicate, Expired, FingerprintMismatch, InProgress, OccurredInFuture, Outcome};
 pub use purge::{PurgeEnd, PurgeOptions, Purged};
 pub use replay::{ReplayError, ReplayValue};

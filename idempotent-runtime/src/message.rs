@@ -227,6 +227,10 @@ impl Work for Message {
         }
     }
 
+    fn span(&self) -> tracing::Span {
+        observe::message(self)
+    }
+
     fn identity(&self) -> Identity {
         self.identity()
     }

@@ -1,10 +1,33 @@
-//! What is logged and counted.
+//! What is logged and counted. The names are public: `docs/observability.md` has the tables of them.
 
+mod measure;
+
+use crate::claim::Claim;
 use crate::database::Statements;
 use crate::error::TransactionLost;
+use crate::message::Message;
 use crate::outcome::Identity;
 use crate::sequence::Position;
 use crate::{Error, PurgeEnd, Purged};
+
+pub(crate) use measure::Timer;
+#[cfg(feature = "metrics")]
+pub use measure::describe_metrics;
+use measure::{count, event};
+
+/// Around a body and its commit. Nothing is computed unless somebody listens.
+pub(crate) fn message(message: &Message) -> tracing::Span {
+    let identity = message.claim.as_ref().map(|Claim(identity)| identity);
+    let position = message.position.as_ref();
+    tracing::info_span!(
+        "message",
+        consumer = message.handler.consumer(),
+        sender = identity.map(|identity| &*identity.sender).or_else(|| position.map(|position| &*position.sender)),
+        key = identity.map(|identity| &*identity.key),
+        entity = position.map(|position| &*position.entity),
+        outcome = tracing::field::Empty,
+    )
+}
 
 /// A duplicate is acknowledged, logged at info, and counted per consumer and sender (G8).
 pub(crate) fn duplicate(identity: &Identity) {
@@ -45,6 +68,8 @@ pub(crate) fn stale(position: &Position) {
 
 /// Louder than a duplicate: after an outage it is no duplicate at all.
 pub(crate) fn expired(identity: &Identity) {
+    #[cfg(feature = "testing")]
+    crate::testing::note(crate::testing::Note::Expired);
     tracing::warn!(
         consumer = &*identity.consumer,
         sender = &*identity.sender,
@@ -71,30 +96,24 @@ pub(crate) fn unclaimed(consumer: &'static str) {
 
 /// A duplicate that the seen cache knew.
 pub(crate) fn seen(consumer: &'static str) {
-    event("idempotent_seen_cache_hits_total", consumer);
+    event(measure::SEEN_CACHE_HITS, consumer);
 }
 
 /// A conflict while claiming, which is tried again.
 pub(crate) fn conflict(consumer: &'static str) {
     tracing::debug!(consumer, "conflict while claiming: trying again");
-    event("idempotent_claim_conflicts_total", consumer);
+    event(measure::CLAIM_CONFLICTS, consumer);
 }
 
 /// A body that runs again.
 pub(crate) fn retried(consumer: &'static str) {
     tracing::debug!(consumer, "transient error: running again");
-    event("idempotent_retries_total", consumer);
+    event(measure::RETRIES, consumer);
 }
-
-#[cfg(feature = "metrics")]
-fn event(name: &'static str, consumer: &'static str) {
-    metrics::counter!(name, "consumer" => consumer).increment(1);
-}
-
-#[cfg(not(feature = "metrics"))]
-const fn event(_name: &'static str, _consumer: &'static str) {}
 
 pub(crate) fn lost(lost: &TransactionLost) {
+    #[cfg(feature = "testing")]
+    crate::testing::note(crate::testing::Note::Lost);
     if lost.kept {
         tracing::error!("{lost}");
     } else {
@@ -105,6 +124,14 @@ pub(crate) fn lost(lost: &TransactionLost) {
 /// One batch of a purge is through.
 pub(crate) fn purged(statements: &Statements, claims: u64) {
     tracing::trace!(table = %statements.table, claims, "purged a batch");
+    measure::purged(&statements.table, claims);
+}
+
+/// A purge has come to its end, the janitor's or another.
+pub(crate) fn purge_ended(statements: &Statements, purged: &Purged) {
+    if purged.end != PurgeEnd::Stopped {
+        measure::purge_ended(&statements.table, purged.oldest);
+    }
 }
 
 /// The janitor has purged.
@@ -130,34 +157,4 @@ pub(crate) fn janitor_skipped(statements: &Statements) {
 /// The janitor could not purge, and tries again after its interval.
 pub(crate) fn janitor_failed(statements: &Statements, error: &Error) {
     tracing::warn!(table = %statements.table, "the purge has failed, and is tried again after the interval: {error}");
-}
-
-#[cfg(feature = "metrics")]
-fn count(consumer: &str, sender: &str, outcome: &'static str) {
-    let labels = [("consumer", consumer.to_owned()), ("sender", sender_label(sender)), ("outcome", outcome.to_owned())];
-    metrics::counter!("idempotent_messages_total", &labels).increment(1);
-}
-
-#[cfg(not(feature = "metrics"))]
-const fn count(_consumer: &str, _sender: &str, _outcome: &'static str) {}
-
-/// Senders may come from messages, and every new label value costs the metrics system a time series for ever:
-/// the first hundred keep their names.
-#[cfg(feature = "metrics")]
-fn sender_label(sender: &str) -> String {
-    use std::collections::HashSet;
-    use std::sync::{Mutex, PoisonError};
-
-    const MOST: usize = 100;
-    static SEEN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
-
-    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let seen = seen.get_or_insert_default();
-    if !seen.contains(sender) {
-        if seen.len() >= MOST {
-            return "other".to_owned();
-        }
-        seen.insert(sender.to_owned());
-    }
-    sender.to_owned()
 }

@@ -17,6 +17,8 @@ pub use crate::catalog::{IfExpired, Isolation, Missing, Registered, Spec, handle
 pub use crate::key::{Encoded, Template, Writer};
 pub use crate::message::Message;
 pub use crate::replay::Replay;
+pub use tracing::Instrument;
+
 pub use crate::transient::{AnyError, AsAnyError, AsSharedError, NoError, OwnError, Probe, again};
 use crate::{Claim, KeyPart, PartWriter};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, Pool};
+use tracing::Span;
 
 use crate::__private::HandlerError;
 use crate::batch::{Batch, Messages};
@@ -12,6 +13,7 @@ use crate::catalog::Handler;
 use crate::database::{self, Admission, Failure, Progress, Statements, Verdict};
 use crate::error::TransactionLost;
 use crate::message::{Message, Settled};
+use crate::observe::Timer;
 use crate::outcome::{Identity, InProgress};
 use crate::replay::{Replay, StoredValue};
 use crate::run::Run;
@@ -40,6 +42,9 @@ pub trait Work: Send + Sync {
 
     /// What has to hold before the body runs.
     fn admission<'a>(&'a self, settings: &'a Settings) -> Admission<'a>;
+
+    /// Around its body and commit.
+    fn span(&self) -> Span;
 
     /// What to call it in an error.
     fn identity(&self) -> Identity;
@@ -145,6 +150,7 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
             observe::seen(consumer);
             return Err(Refused(Refusal::Verdict(Verdict::Duplicate)));
         }
+        let timer = Timer::start();
         let admission = work.admission(settings);
         let of_transaction = matches!(link, Link::Transaction(_));
         let (connection, place) = match link {
@@ -178,12 +184,14 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
                 DB::begin(connection, admission, reclaimable).await
             }
         };
+        timer.claimed(consumer);
         match begun {
             Ok(Ok((transaction, watch, outcomes))) => {
                 if !joined {
                     *progress = Progress::Open;
                 }
-                Ok(Run { transaction, watch, work, outcomes, settings, seen, progress })
+                let span = work.span();
+                Ok(Run { transaction, watch, work, outcomes, settings, seen, progress, span, timer: Timer::start() })
             }
             Ok(Err(verdict)) => {
                 if let (Verdict::Duplicate, Some((seen, identity))) = (&verdict, seen) {

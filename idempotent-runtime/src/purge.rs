@@ -168,8 +168,10 @@ impl<'s, DB: Database> Run<'s, DB> {
     /// What was done, and what is left.
     pub(crate) async fn end(self, end: PurgeEnd) -> Result<Purged, Error> {
         let oldest = self.oldest().await.map_err(|error| process::table_error(error, self.store.statements()))?;
-        let Self { deleted, batches, .. } = self;
-        Ok(Purged { deleted, batches, end, oldest: oldest.map(store::time) })
+        let Self { store: of, deleted, batches, .. } = self;
+        let purged = Purged { deleted, batches, end, oldest: oldest.map(store::time) };
+        observe::purge_ended(of.statements(), &purged);
+        Ok(purged)
     }
 
     async fn oldest(&self) -> Result<Option<i64>, sqlx::Error> {

@@ -1,12 +1,14 @@
 //! A message whose body runs: its transaction, and how that ends.
 
 use sqlx::Transaction;
+use tracing::{Instrument as _, Span};
 
 use crate::__private::HandlerError;
 use crate::batch::{Batch, ItemOutcome, Messages};
 use crate::claim::Claim;
 use crate::database::{Failed, Progress};
 use crate::message::Message;
+use crate::observe::Timer;
 use crate::outcome::Identity;
 use crate::process::{Work, lost};
 use crate::replay::{Replay, StoredValue};
@@ -25,6 +27,10 @@ pub struct Run<'s, DB: Database, W> {
     /// Where a processed message is remembered.
     pub(crate) seen: Option<(&'s Seen, &'s Identity)>,
     pub(crate) progress: &'s mut Progress,
+    /// Around body and commit.
+    pub(crate) span: Span,
+    /// Of the body.
+    pub(crate) timer: Timer,
 }
 
 impl<'s, DB: Database, W: Work> Run<'s, DB, W> {
@@ -33,8 +39,15 @@ impl<'s, DB: Database, W: Work> Run<'s, DB, W> {
         &mut self.transaction
     }
 
+    /// What a body runs in.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        self.span.clone()
+    }
+
     async fn end(self, end: End) -> Result<Vec<ItemOutcome>, Error> {
-        let Self { transaction, watch, work, outcomes, settings, seen, progress } = self;
+        let Self { transaction, watch, work, outcomes, settings, seen, progress, timer, span: _ } = self;
+        timer.ran(work.handler().consumer());
         let admission = work.admission(settings);
         let (commit, claim) = (matches!(end, End::Commit(_)), admission.claim.map(|claim| claim.identity));
         let ended = match end {
@@ -102,8 +115,14 @@ impl<'s, DB: Database> Run<'s, DB, Message> {
                 Err(error) => (End::RollBack, Some(Error::Replay(error))),
             },
         };
-        let message = self.work;
-        let ended = self.end(end).await;
+        let (message, span) = (self.work, self.span.clone());
+        let ended = self.end(end).instrument(span.clone()).await;
+        let outcome = match (&result, &ended) {
+            (_, Err(_)) => "lost",
+            (Ok(_), Ok(_)) if refused.is_none() => "processed",
+            _ => "failed",
+        };
+        span.record("outcome", outcome);
         match (result, ended.and_then(|_| refused.map_or(Ok(()), Err))) {
             (Ok(value), Ok(())) => {
                 match (&message.claim, &message.position) {
@@ -140,8 +159,8 @@ impl<'s, DB: Database> Run<'s, DB, Messages> {
     /// The body's own, and those of the commit.
     pub async fn finish<T, E: HandlerError>(self, result: Result<T, E>) -> Result<Batch<T>, E> {
         let end = if result.is_ok() { End::Commit(None) } else { End::RollBack };
-        let work = self.work;
-        let ended = self.end(end).await;
+        let (work, span) = (self.work, self.span.clone());
+        let ended = self.end(end).instrument(span).await;
         match (result, ended) {
             (Ok(value), Ok(outcomes)) => {
                 work.observe(&outcomes);

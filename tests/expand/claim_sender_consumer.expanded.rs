@@ -38,24 +38,30 @@ async fn charge(
             return outcome;
         }
     };
+    let span = run.span();
     let (transaction, claim) = run.parts();
-    let result = async move {
-        if let __private::Some(early) = __private::None::<anyhow::Result<Receipt>> {
-            return early;
-        }
-        let provider = provider;
-        let tx: &mut PgTransaction<'_> = transaction;
-        let event = event;
-        let _ = &event;
-        let claim: &Claim = __private::claim(claim);
-        {
-            let receipt = provider
-                .charge(event.cents, claim.idempotency_key("charge"))
-                .await?;
-            receipt.save(tx).await?;
-            Ok(receipt)
-        }
-    }
+    let result = __private::Instrument::instrument(
+            async move {
+                if let __private::Some(early) = __private::None::<
+                    anyhow::Result<Receipt>,
+                > {
+                    return early;
+                }
+                let provider = provider;
+                let tx: &mut PgTransaction<'_> = transaction;
+                let event = event;
+                let _ = &event;
+                let claim: &Claim = __private::claim(claim);
+                {
+                    let receipt = provider
+                        .charge(event.cents, claim.idempotency_key("charge"))
+                        .await?;
+                    receipt.save(tx).await?;
+                    Ok(receipt)
+                }
+            },
+            span,
+        )
         .await;
     let outcome = run.finish(result).await;
     return session.close(outcome).await;

@@ -36,21 +36,27 @@ pub async fn grant_credit<
             return outcome;
         }
     };
+    let span = run.span();
     let transaction = run.transaction();
-    let result = async move {
-        if let __private::Some(early) = __private::None::<sqlx::Result<i64>> {
-            return early;
-        }
-        let tx: &mut PgTransaction<'_> = transaction;
-        let event = event;
-        let _ = &event;
-        '_body: {
-            sqlx::query_scalar("UPDATE account SET cents = cents + $1 RETURNING cents")
-                .bind(event.cents)
-                .fetch_one(&mut **tx)
-                .await
-        }
-    }
+    let result = __private::Instrument::instrument(
+            async move {
+                if let __private::Some(early) = __private::None::<sqlx::Result<i64>> {
+                    return early;
+                }
+                let tx: &mut PgTransaction<'_> = transaction;
+                let event = event;
+                let _ = &event;
+                '_body: {
+                    sqlx::query_scalar(
+                            "UPDATE account SET cents = cents + $1 RETURNING cents",
+                        )
+                        .bind(event.cents)
+                        .fetch_one(&mut **tx)
+                        .await
+                }
+            },
+            span,
+        )
         .await;
     let outcome = run.finish(result).await;
     return session.close(outcome).await;

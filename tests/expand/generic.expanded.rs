@@ -39,19 +39,25 @@ where
             return outcome;
         }
     };
+    let span = run.span();
     let transaction = run.transaction();
-    let result = async move {
-        if let __private::Some(early) = __private::None::<sqlx::Result<&'m str>> {
-            return early;
-        }
-        let tx: &mut Transaction<'_, DB> = transaction;
-        let message = message;
-        let _ = &message;
-        {
-            DB::insert(tx, message.body()).await?;
-            Ok(message.body())
-        }
-    }
+    let result = __private::Instrument::instrument(
+            async move {
+                if let __private::Some(early) = __private::None::<
+                    sqlx::Result<&'m str>,
+                > {
+                    return early;
+                }
+                let tx: &mut Transaction<'_, DB> = transaction;
+                let message = message;
+                let _ = &message;
+                {
+                    DB::insert(tx, message.body()).await?;
+                    Ok(message.body())
+                }
+            },
+            span,
+        )
         .await;
     let outcome = run.finish(result).await;
     return session.close(outcome).await;

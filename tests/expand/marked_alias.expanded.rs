@@ -42,23 +42,27 @@ async fn count(
             return outcome;
         }
     };
+    let span = run.span();
     let transaction = run.transaction();
-    let result = async move {
-        if let __private::Some(early) = __private::None::<Answer> {
-            return early;
-        }
-        let tx: &mut Tx<'_> = transaction;
-        let visitor = visitor;
-        let _ = &visitor;
-        let page = page;
-        let _ = &page;
-        '_body: {
-            sqlx::query("UPDATE page SET visits = visits + 1 WHERE id = ?")
-                .bind(page)
-                .execute(&mut **tx)
-                .await
-        }
-    }
+    let result = __private::Instrument::instrument(
+            async move {
+                if let __private::Some(early) = __private::None::<Answer> {
+                    return early;
+                }
+                let tx: &mut Tx<'_> = transaction;
+                let visitor = visitor;
+                let _ = &visitor;
+                let page = page;
+                let _ = &page;
+                '_body: {
+                    sqlx::query("UPDATE page SET visits = visits + 1 WHERE id = ?")
+                        .bind(page)
+                        .execute(&mut **tx)
+                        .await
+                }
+            },
+            span,
+        )
         .await;
     let outcome = run.finish(result).await;
     return session.close(outcome).await;

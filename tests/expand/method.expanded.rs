@@ -43,20 +43,26 @@ async fn ship(
             return outcome;
         }
     };
+    let span = run.span();
     let transaction = run.transaction();
-    let result = async move {
-        if let __private::Some(early) = __private::None::<Result<(), ShippingError>> {
-            return early;
-        }
-        let tx: &mut MySqlTransaction<'_> = transaction;
-        let mut order = order;
-        let _ = &order;
-        {
-            order.carrier = self.carrier.clone();
-            order.save(tx).await?;
-            Ok(())
-        }
-    }
+    let result = __private::Instrument::instrument(
+            async move {
+                if let __private::Some(early) = __private::None::<
+                    Result<(), ShippingError>,
+                > {
+                    return early;
+                }
+                let tx: &mut MySqlTransaction<'_> = transaction;
+                let mut order = order;
+                let _ = &order;
+                {
+                    order.carrier = self.carrier.clone();
+                    order.save(tx).await?;
+                    Ok(())
+                }
+            },
+            span,
+        )
         .await;
     let outcome = run.finish(result).await;
     return session.close(outcome).await;

@@ -4,6 +4,7 @@ mod adopted;
 mod adopting;
 mod batched;
 mod borrowed;
+mod checked;
 mod concurrent;
 mod contended;
 mod dated;

@@ -52,6 +52,21 @@ impl TableName {
         (self.schema.as_deref(), &self.name)
     }
 
+    /// Whether a table is this one or one of those beside it. A claim table without a schema is where the database looks
+    /// first, which its name alone does not tell.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_own(&self, schema: Option<&str>, table: &str) -> bool {
+        let suffixes = ["", Self::MIGRATIONS, Self::POSITIONS, Self::JANITOR];
+        suffixes.iter().any(|suffix| table.eq_ignore_ascii_case(&format!("{}{suffix}", self.name)))
+            && (self.schema.is_none() || schema.is_none() || self.schema.as_deref() == schema)
+    }
+
+    /// Schema and name of the claims and of the positions.
+    #[cfg(feature = "testing")]
+    pub(crate) fn marks(&self) -> [(Option<String>, String); 2] {
+        ["", Self::POSITIONS].map(|suffix| (self.schema.clone(), format!("{}{suffix}", self.name)))
+    }
+
     /// In SQL, between the database's quotes, so that a keyword is a name like any other.
     pub(crate) fn quoted(&self, quote: char) -> String {
         self.quoted_with(quote, "")

@@ -1,0 +1,86 @@
+//! Tests of handlers, by the checklist of the pattern. Feature `testing`.
+//!
+//! A handler is right if it can be delivered twice, at once, and broken off at any point, and has one effect in the
+//! end. [`Kit::check`] does all of that to it in a test's own database, and watches every table:
+//!
+//! ```
+//! # #[cfg(all(feature = "sqlite", feature = "macros"))]
+//! # mod example {
+//! use idempotent_runtime::idempotent;
+//! use idempotent_runtime::testing::{Failure, Kit};
+//! use sqlx::{SqlitePool, SqliteTransaction};
+//!
+//! #[idempotent(key = "{id}")]
+//! async fn credit(tx: &mut SqliteTransaction<'_>, id: &str) -> sqlx::Result<()> {
+//!     sqlx::query("INSERT INTO credits VALUES (5)").execute(&mut **tx).await?;
+//!     Ok(())
+//! }
+//!
+//! # const _: &str = stringify! {
+//! #[sqlx::test] // or #[tokio::test] with a pool of your own
+//! # };
+//! # pub
+//! async fn crediting_is_idempotent(pool: SqlitePool) -> Result<(), Failure> {
+//! # idempotent_runtime::migrate(&pool).await?;
+//! # sqlx::query("CREATE TABLE credits (cents INTEGER)").execute(&pool).await.unwrap();
+//!     let deliver = async |n| credit(&pool, &format!("evt_{n}")).await;
+//!     Kit::new(&pool).check(deliver).await
+//! }
+//! # }
+//! # #[cfg(all(feature = "sqlite", feature = "macros"))]
+//! # #[tokio::main]
+//! # async fn main() {
+//! #     let pool = sqlx::SqlitePool::connect("sqlite::memory:").await.unwrap();
+//! #     example::crediting_is_idempotent(pool).await.unwrap();
+//! # }
+//! # #[cfg(not(all(feature = "sqlite", feature = "macros")))]
+//! # fn main() {}
+//! ```
+//!
+//! The closure stands for the consumer: it takes a message's number and does what a delivery does, with everything around
+//! the handler too. The same number is the same message, other numbers are other messages *of the same kind*, whose
+//! effects are as large.
+//!
+//! # What is found
+//!
+//! | mistake | by | the failure says |
+//! |---|---|---|
+//! | an effect outside the handler's transaction | [`twice`](Kit::twice), [`refused`](Kit::refused), [`interrupted`](Kit::interrupted) | which table, and its rows before and after |
+//! | the error of a statement is ignored | [`refused`](Kit::refused) | which table refused the write, and what the delivery said |
+//! | a part of the key is made on delivery | [`twice`](Kit::twice) | both claims |
+//! | a mail, or a request, sent before the commit | [`refused`](Kit::refused), [`interrupted`](Kit::interrupted), with a [`Recorder`] | what was sent |
+//! | a delivery of which the test sees no effect | all | that it proves nothing |
+//!
+//! # The outside world
+//!
+//! What a handler sends is watched through a [`Recorder`], which the test's fake client writes to. The library for stubs
+//! is your choice; of [wiremock](https://docs.rs/wiremock), a `Respond` that records each request will do.
+//!
+//! # Limits
+//!
+//! - Every table of the database (on PostgreSQL: of every schema) is read before and after each delivery, apart from those
+//!   of the claims. PostgreSQL, MariaDB and MySQL count the rows and make the digest themselves; SQLite's rows
+//!   are read into the test. The digest does not depend on the order of rows. With more than about a million rows leave
+//!   a table out: [`without_table`](Kit::without_table).
+//! - An update that leaves every value as it was is not seen.
+//! - Use a database of the test's own. [`refused`](Kit::refused) creates triggers (on MariaDB and MySQL that needs
+//!   the privilege `TRIGGER`, and with a binary log `log_bin_trust_function_creators`), and [`aged`](Kit::aged) deletes
+//!   claims.
+//! - Deliveries run on the task of the test, none is spawned. What a handler spawns is not seen before it is done.
+//! - An in-memory SQLite pool needs `max_connections(1)`, as everywhere.
+
+mod deliveries;
+mod failure;
+mod inspect;
+mod kit;
+mod notes;
+mod recorder;
+mod state;
+mod verdicts;
+
+pub use failure::Failure;
+#[doc(hidden)]
+pub use inspect::Inspect;
+pub use kit::{Aged, Kit};
+pub(crate) use notes::{Note, note};
+pub use recorder::Recorder;

@@ -3,6 +3,7 @@
 mod borrowed;
 mod concurrent;
 mod contended;
+mod cuts;
 mod dated;
 mod dropped;
 mod handlers;

@@ -12,7 +12,7 @@ use crate::harness::World;
 use crate::{Db, ROUND_TRIPS, RoundTrips};
 
 /// One connection through the proxy, without the pool's ping.
-async fn through(proxy: &Proxy) -> Pool<Db> {
+pub(crate) async fn through(proxy: &Proxy) -> Pool<Db> {
     let options = PoolOptions::new().max_connections(1).test_before_acquire(false);
     options.acquire_timeout(Duration::from_secs(20)).connect(proxy.url()).await.expect("the database behind the proxy")
 }
@@ -57,7 +57,7 @@ async fn a_message_waits_for_no_more_replies_than_promised() {
 }
 
 /// Waits until the connection is back in the pool: sqlx pings it on the way, which no handler waits for.
-async fn returned(pool: &Pool<Db>) {
+pub(crate) async fn returned(pool: &Pool<Db>) {
     while pool.num_idle() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

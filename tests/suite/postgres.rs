@@ -8,6 +8,7 @@ mod dated;
 mod dropped;
 mod handlers;
 mod harness;
+mod histories;
 mod janitor;
 mod joined;
 mod migrated;

@@ -7,6 +7,7 @@ mod dated;
 mod dropped;
 mod handlers;
 mod harness;
+mod histories;
 mod janitor;
 mod joined;
 mod migrated;

@@ -245,7 +245,7 @@ pub(crate) fn read_log(engine: &Engine, log: Option<(&PathBuf, u64)>) -> Option<
     }
 }
 
-fn free_port() -> std::io::Result<u16> {
+pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 

@@ -16,6 +16,7 @@ mod once;
 #[path = "postgres_only.rs"]
 mod only;
 mod ordered;
+mod pooled;
 mod processes;
 mod purged;
 mod replayed;

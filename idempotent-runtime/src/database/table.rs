@@ -104,6 +104,8 @@ impl fmt::Display for TableName {
 #[derive(Clone, Debug)]
 pub(crate) struct Statements {
     pub(crate) table: TableName,
+    /// Whether the server keeps them, each under a name.
+    pub(crate) named: bool,
     /// Inserts a claim.
     pub(crate) claim: SqlStr,
     /// Reads what a claim holds.
@@ -137,6 +139,7 @@ impl Texts {
         let fill = |text: &str| self.fill(text, table);
         Statements {
             table: table.clone(),
+            named: true,
             claim: fill(self.claim),
             recall: fill(self.recall),
             store: fill(self.store),

@@ -9,6 +9,7 @@ use sqlx::pool::PoolOptions;
 
 use crate::handlers;
 use crate::harness::World;
+use crate::hostile;
 use crate::{Db, ROUND_TRIPS, RoundTrips};
 
 /// One connection through the proxy, without the pool's ping.
@@ -116,4 +117,18 @@ async fn a_connection_cut_at_any_request_leaves_both_or_neither_and_a_healthy_po
         }
     }
     assert!(cuts >= 6, "{cuts} cuts: this test has not reached the end of a handler");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_message_is_in_the_text_of_a_request() {
+    let world = World::with_connections(1).await;
+    let proxy = Proxy::start(&crate::url(&world.fresh)).await;
+    let pool = through(&proxy).await;
+    proxy.reset();
+    hostile::attack(&pool, 40).await;
+    let requests = proxy.log();
+    assert!(requests.len() > 100, "{requests:?}");
+    for request in requests {
+        assert!(!request.contains("PWNED") && !request.contains("DROP TABLE"), "{request}");
+    }
 }

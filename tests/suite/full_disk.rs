@@ -32,6 +32,11 @@ impl Drop for SmallDisk {
     }
 }
 
+async fn bulk(world: &World) {
+    world.run("CREATE TABLE bulk (data TEXT) TABLESPACE small").await;
+    world.run("ALTER TABLE bulk ALTER data SET STORAGE EXTERNAL").await;
+}
+
 #[tokio::test]
 async fn a_full_disk_undoes_everything_and_leaves_a_sound_connection() {
     let Some(disk) = SmallDisk::mount() else {
@@ -44,8 +49,7 @@ async fn a_full_disk_undoes_everything_and_leaves_a_sound_connection() {
     idempotent_runtime::migrate(&world.pool).await.expect("the claim table");
     world.run("CREATE TABLE effects (id VARCHAR(100) NOT NULL)").await;
     world.run(&format!("CREATE TABLESPACE small LOCATION '{}'", disk.0.path().display())).await;
-    world.run("CREATE TABLE bulk (data TEXT) TABLESPACE small").await;
-    world.run("ALTER TABLE bulk ALTER data SET STORAGE EXTERNAL").await;
+    bulk(&world).await;
     let fill = "INSERT INTO bulk SELECT repeat(md5(i::text), 60000) FROM generate_series(1, 10) AS i";
     for round in 0..3 {
         let id = format!("round-{round}");
@@ -57,14 +61,12 @@ async fn a_full_disk_undoes_everything_and_leaves_a_sound_connection() {
         assert!(handlers::scripted(&world.pool, &id, &[Step::Effect]).await.expect("no error").is_processed());
     }
     // Then the claim itself finds no room.
-    world.run("TRUNCATE bulk").await;
+    world.run("DROP TABLE bulk").await;
     world.run("ALTER TABLE processed_messages SET TABLESPACE small").await;
     world.run("ALTER INDEX processed_messages_pkey SET TABLESPACE small").await;
-    let rest = "INSERT INTO bulk SELECT repeat(md5(i::text), 200) FROM generate_series(1, 10000) AS i";
-    for _ in 0..400 {
-        let _ = sqlx::Executor::execute(&world.observer, "INSERT INTO bulk VALUES (repeat('x', 7000))").await;
-    }
-    let _ = sqlx::Executor::execute(&world.observer, rest).await;
+    bulk(&world).await;
+    // By small steps, so that what the last one had taken is little.
+    while sqlx::Executor::execute(&world.observer, "INSERT INTO bulk VALUES (repeat('x', 7000))").await.is_ok() {}
     let mut refused = 0;
     for number in 0..200 {
         let id = format!("{}-{number}", "long".repeat(40));

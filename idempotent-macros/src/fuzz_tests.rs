@@ -155,5 +155,6 @@ fn no_input_makes_an_expansion_panic() {
         });
         assert!(expanded.is_ok(), "{shown}");
     }
+    println!("{rounds} expansions of broken input in {seconds} s");
     assert!(rounds > 100, "{rounds}");
 }

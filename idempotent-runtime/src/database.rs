@@ -151,8 +151,8 @@ macro_rules! lookups {
             statements: &Statements,
             [consumer, sender, key]: [&str; 3],
         ) -> Result<Option<i64>, sqlx::Error> {
-            let find = sqlx::query_scalar(statements.find.clone());
-            find.bind(consumer).bind(sender).bind(key).fetch_optional(pool).await
+            let find = sqlx::query_scalar(statements.find.clone()).bind(consumer).bind(sender).bind(key);
+            $crate::database::lookup!(pool, statements, find.fetch_optional)
         }
 
         async fn forget(
@@ -161,7 +161,8 @@ macro_rules! lookups {
             [consumer, sender, key]: [&str; 3],
         ) -> Result<bool, sqlx::Error> {
             let forget = sqlx::query(statements.forget.clone()).bind(consumer).bind(sender).bind(key);
-            Ok(forget.execute(pool).await?.rows_affected() > 0)
+            let forgotten = $crate::database::lookup!(pool, statements, forget.execute)?;
+            Ok(forgotten.rows_affected() > 0)
         }
 
         async fn position(
@@ -169,8 +170,8 @@ macro_rules! lookups {
             statements: &Statements,
             [consumer, sender, entity]: [&str; 3],
         ) -> Result<Option<i64>, sqlx::Error> {
-            let position = sqlx::query_scalar(statements.position.clone());
-            position.bind(consumer).bind(sender).bind(entity).fetch_optional(pool).await
+            let position = sqlx::query_scalar(statements.position.clone()).bind(consumer).bind(sender).bind(entity);
+            $crate::database::lookup!(pool, statements, position.fetch_optional)
         }
 
         async fn recall(
@@ -178,8 +179,8 @@ macro_rules! lookups {
             statements: &Statements,
             [consumer, sender, key]: [&str; 3],
         ) -> Result<Option<Recalled>, sqlx::Error> {
-            let recall = sqlx::query_as(statements.recall.clone());
-            let recalled = recall.bind(consumer).bind(sender).bind(key).fetch_optional(connection).await?;
+            let recall = sqlx::query_as(statements.recall.clone()).bind(consumer).bind(sender).bind(key);
+            let recalled = $crate::database::lookup!(connection, statements, recall.fetch_optional)?;
             Ok(recalled.map(|(fingerprint, value): (_, Option<String>)| Recalled {
                 fingerprint,
                 value: value.map(StoredValue),
@@ -188,6 +189,22 @@ macro_rules! lookups {
     };
 }
 
+/// Runs one statement. Without a name it is prepared and executed in two requests, which a pooler sends to two sessions
+/// unless they are in one transaction.
+macro_rules! lookup {
+    ($on:ident, $statements:ident, $query:ident.$run:ident) => {
+        if $statements.named {
+            $query.$run($on).await
+        } else {
+            let mut transaction = $on.begin().await?;
+            let result = $query.persistent(false).$run(&mut *transaction).await?;
+            transaction.commit().await?;
+            Ok(result)
+        }
+    };
+}
+
+use lookup;
 use lookups;
 
 /// How long a rival may hold a claim unless the handler says otherwise. On SQLite the connection says so.

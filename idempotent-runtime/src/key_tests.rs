@@ -64,7 +64,7 @@ fn part() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(crate::test_cases(2_000, 3_000_000)))]
 
     #[test]
     fn a_stored_key_is_printable_and_at_most_255_bytes(template in 0..TEMPLATES.len(), a in part(), b in part()) {

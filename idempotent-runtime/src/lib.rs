@@ -348,3 +348,9 @@ pub use source::{IntoSource, Source};
 pub use store::{ClaimStore, ClaimStoreBuilder, commit};
 pub use timestamp::{Timestamp, UnixMillis, UnixSeconds};
 pub use transient::{RetryArgument, Transient};
+
+/// How many cases a property is tried on: `long` with `IDEMPOTENT_TEST_LONG=1`.
+#[cfg(test)]
+fn test_cases(ordinary: u32, long: u32) -> u32 {
+    if std::env::var_os("IDEMPOTENT_TEST_LONG").is_some() { long } else { ordinary }
+}

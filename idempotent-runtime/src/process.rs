@@ -397,6 +397,20 @@ async fn restore<DB: Database>(connection: &mut PoolConnection<DB>, progress: Pr
     }
 }
 
+/// The same for one that a dropped future has left. Whatever made its caller give up may be the server, or the way to it:
+/// a pool waits for an answer of what comes back to it without a limit, and would be one connection short until then.
+async fn restore_abandoned<DB: Database>(connection: &mut PoolConnection<DB>, progress: Progress) {
+    let answers = async {
+        if DB::is_tainted(connection, progress) {
+            DB::restore(connection, progress).await?;
+        }
+        connection.ping().await
+    };
+    if !matches!(sqlx_core::rt::timeout(RESTORE_TIMEOUT, answers).await, Ok(Ok(()))) {
+        connection.close_on_drop();
+    }
+}
+
 /// Brings back a connection that the caller keeps. After a begin that failed there is nothing of ours on it: a transaction
 /// that is open is the caller's own, begun by text.
 async fn settle<DB: Database>(connection: &mut DB::Connection, progress: Progress) -> Result<(), sqlx::Error> {
@@ -412,14 +426,11 @@ impl<DB: Database, W> Drop for Session<'_, DB, W> {
         let progress = self.progress;
         match &mut self.link {
             Link::Pool { connection, .. } => match connection.take() {
-                Some(mut connection) if DB::is_tainted(&connection, progress) => {
-                    if DB::SURVIVES_CANCELLATION {
-                        // sqlx spawns the same way when a connection is dropped.
-                        drop(sqlx_core::rt::spawn(async move { restore(&mut connection, progress).await }));
-                    } else {
-                        connection.close_on_drop();
-                    }
+                Some(mut connection) if DB::SURVIVES_CANCELLATION && progress != Progress::Clean => {
+                    // sqlx spawns the same way when a connection is dropped.
+                    drop(sqlx_core::rt::spawn(async move { restore_abandoned(&mut connection, progress).await }));
                 }
+                Some(mut connection) if DB::is_tainted(&connection, progress) => connection.close_on_drop(),
                 _ => {}
             },
             Link::Leased(connection) if DB::CLOSES_LEASED && DB::is_tainted(connection, progress) => {

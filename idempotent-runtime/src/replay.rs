@@ -155,9 +155,49 @@ impl fmt::Debug for StoredValue {
 
 #[cfg(all(test, feature = "replay"))]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{BTreeMap, HashMap};
+
+    use proptest::prelude::*;
 
     use super::*;
+
+    type Value = BTreeMap<String, Vec<(Option<String>, i64, bool, char)>>;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let entry = (prop::option::of(".{0,6}"), any::<i64>(), any::<bool>(), any::<char>());
+        prop::collection::btree_map(".{0,6}", prop::collection::vec(entry, 0..3), 0..4)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::test_cases(2_000, 500_000)))]
+
+        #[test]
+        fn any_value_comes_back_as_it_was_and_the_limit_is_exact(value in value()) {
+            let stored = value.to_stored(usize::MAX).unwrap();
+            prop_assert_eq!(value.to_stored(stored.len()), Ok(stored.clone()));
+            let (bytes, limit) = (stored.len(), stored.len() - 1);
+            prop_assert_eq!(value.to_stored(limit), Err(ReplayError::TooLarge { bytes, limit }));
+            prop_assert_eq!(Value::from_stored(&stored), Ok(value));
+        }
+
+        #[test]
+        fn a_damaged_value_is_a_value_or_a_typed_error(
+            value in value(),
+            damage in prop::sample::select(vec!["[", "]", "{", "}", "\"", ",", ":", "0", "-1e999", "\\", "\\u", "\u{0}", "é", "null"]),
+            at in any::<prop::sample::Index>(),
+            cut in any::<bool>(),
+        ) {
+            let mut stored = value.to_stored(usize::MAX).unwrap();
+            let places: Vec<usize> = stored.char_indices().map(|(at, _)| at).collect();
+            let at = places[at.index(places.len())];
+            if cut {
+                stored.truncate(at);
+            }
+            stored.insert_str(at, damage);
+            let read = Value::from_stored(&stored);
+            prop_assert!(matches!(read, Ok(_) | Err(ReplayError::Unreadable { .. })), "{read:?}");
+        }
+    }
 
     #[test]
     fn a_value_comes_back_as_it_was() {

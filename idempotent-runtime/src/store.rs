@@ -68,6 +68,7 @@ pub struct ClaimStoreBuilder<DB: Database> {
     max_stored_value: usize,
     seen_cache: usize,
     seen_cache_ttl: Duration,
+    named_statements: bool,
 }
 
 impl<DB: Database> ClaimStoreBuilder<DB> {
@@ -101,6 +102,18 @@ impl<DB: Database> ClaimStoreBuilder<DB> {
         self
     }
 
+    /// Whether this library's statements are prepared under a name and kept by the server, as sqlx does unless it is told
+    /// otherwise. Default `true`.
+    ///
+    /// `false` is for a pooler in transaction mode that hands the names of one client's statements to another: PgBouncer
+    /// before 1.21, or with `max_prepared_statements = 0`. sqlx's `statement_cache_capacity(0)` is not enough. The application's own
+    /// statements need the same: `sqlx::query(..).persistent(false)` inside a transaction, or `sqlx::raw_sql`. Handlers are then
+    /// given the store, or `store.join(&mut tx)`. A message takes one round trip more.
+    pub const fn named_statements(mut self, named: bool) -> Self {
+        self.named_statements = named;
+        self
+    }
+
     /// The longest value that a handler with `replay` stores, in bytes of its JSON form. Default 1 MiB (1048576 bytes). A
     /// longer one is [`ReplayError::TooLarge`](crate::ReplayError::TooLarge), and its transaction is rolled back. MySQL and MariaDB also
     /// refuse what is larger than their `max_allowed_packet`, 16 MiB unless configured.
@@ -116,7 +129,8 @@ impl<DB: Database> ClaimStoreBuilder<DB> {
     /// [`Error::Configuration`] for a table name that is not made of plain identifiers, and for a retention of zero or of
     /// more than 36500 days.
     pub fn build(self) -> Result<ClaimStore<DB>, Error> {
-        let statements = DB::statements(&TableName::parse(&self.table)?);
+        let mut statements = DB::statements(&TableName::parse(&self.table)?);
+        statements.named = self.named_statements;
         if self.retention.is_zero() || self.retention > MAX_RETENTION {
             return Err(Error::Configuration(format!(
                 "a retention of {:?} is not possible: choose more than zero and at most 36500 days",
@@ -157,6 +171,7 @@ impl<DB: Database> ClaimStore<DB> {
             max_stored_value: DEFAULT_MAX_STORED_VALUE,
             seen_cache: 0,
             seen_cache_ttl: DEFAULT_SEEN_CACHE_TTL,
+            named_statements: true,
         }
     }
 

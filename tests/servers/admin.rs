@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection, Row as _, SqliteConnection};
 use url::Url;
 
 use crate::database::Kind;
@@ -43,7 +43,7 @@ pub(crate) fn drop_and_wait(engine: &'static Engine, admin: Url, name: &str) -> 
 }
 
 /// Runs a statement and gives the texts in the first column of its rows.
-async fn run(kind: Kind, admin: &Url, statement: &str) -> Result<Vec<String>, sqlx::Error> {
+pub(crate) async fn run(kind: Kind, admin: &Url, statement: &str) -> Result<Vec<String>, sqlx::Error> {
     let statement = sqlx::raw_sql(AssertSqlSafe(statement)); // Safe: the tests' own text.
     let running = async {
         match kind {
@@ -59,7 +59,12 @@ async fn run(kind: Kind, admin: &Url, statement: &str) -> Result<Vec<String>, sq
                 connection.close().await?;
                 rows.iter().map(|row| row.try_get(0)).collect()
             }
-            Kind::Sqlite => unreachable!("SQLite has no server"),
+            Kind::Sqlite => {
+                let mut connection = SqliteConnection::connect(admin.as_str()).await?;
+                let rows = statement.fetch_all(&mut connection).await?;
+                connection.close().await?;
+                rows.iter().map(|row| row.try_get(0)).collect()
+            }
         }
     };
     tokio::time::timeout(TIMEOUT, running).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))

@@ -104,6 +104,16 @@ impl Database {
         &self.name
     }
 
+    /// Runs statements on a connection of their own and gives the texts in the first column of their rows.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn ask(&self, statements: &str) -> Result<Vec<String>, sqlx::Error> {
+        let url = Url::parse(&self.url).map_err(|error| sqlx::Error::Configuration(error.into()))?;
+        admin::run(self.kind, &url, statements).await
+    }
+
     /// What the server has logged about this database: on MariaDB, which does not say which database it means,
     /// everything since this one was made. SQLite keeps no log: empty.
     ///

@@ -17,6 +17,7 @@
 mod admin;
 mod database;
 mod mariadb;
+mod pgbouncer;
 mod postgres;
 mod process;
 mod proxy;
@@ -24,6 +25,7 @@ mod server;
 mod sqlite;
 
 pub use database::{Database, Kind};
+pub use pgbouncer::PgBouncer;
 pub use proxy::{Cut, Proxy, Which};
 pub use server::Server;
 pub use sqlite::sqlite_version;

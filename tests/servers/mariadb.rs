@@ -21,7 +21,7 @@ pub(crate) static ENGINE: Engine = Engine {
 /// The installation's own accounts need the operating system's accounts of the same name; the tests get one more. A
 /// server that starts deletes all temporary tables in its `tmpdir`, so none may share it, not even while it is installed.
 const PREPARE: &str = r#"
-printf "CREATE USER idempotent@'127.0.0.1' IDENTIFIED BY '%s';\n" "$password" >init.sql
+printf "CREATE USER IF NOT EXISTS idempotent@'127.0.0.1' IDENTIFIED BY '%s';\n" "$password" >init.sql
 printf "GRANT ALL ON *.* TO idempotent@'127.0.0.1' WITH GRANT OPTION;\n" >>init.sql
 "$install" --no-defaults --datadir="$folder/data" --tmpdir="$folder" --skip-test-db \
     --auth-root-authentication-method=socket --innodb-log-file-size=32M --innodb-flush-log-at-trx-commit=0 \
@@ -33,10 +33,15 @@ const SERVE: &str = r#"
 exec "$server" --no-defaults --datadir="$folder/data" --tmpdir="$folder" --init-file="$folder/init.sql" \
     --socket="$folder/socket" --pid-file="$folder/pid" --port="$port" --bind-address=127.0.0.1 --skip-name-resolve \
     --max-connections=300 --table-open-cache=400 --skip-log-bin --innodb-buffer-pool-size=64M \
-    --innodb-log-file-size=32M --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0 --innodb-use-native-aio=0
+    --innodb-log-file-size=32M --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0 --innodb-use-native-aio=0 \
+    $durable
 "#;
 
-fn plan(port: u16, password: &str) -> Option<Plan> {
+/// For a server that is killed and started again: what it has acknowledged is in the operating system's hands, and pages
+/// are never half old.
+const DURABLE: &str = "--innodb-flush-log-at-trx-commit=2 --innodb-doublewrite=1";
+
+fn plan(port: u16, password: &str, durable: bool) -> Option<Plan> {
     let folders = ["/usr/sbin".into(), "/usr/local/sbin".into(), "/usr/libexec".into()];
     let server = find_program(&["mariadbd"], &folders)?;
     let install = find_program(&["mariadb-install-db", "mysql_install_db"], &folders)?;
@@ -48,11 +53,13 @@ fn plan(port: u16, password: &str) -> Option<Plan> {
             ("install", install.into()),
             ("port", port.to_string().into()),
             ("password", password.to_owned().into()),
+            ("durable", if durable { DURABLE } else { "" }.into()),
         ],
         prepare: PREPARE,
         serve: SERVE,
         // An orderly shutdown takes a second, for files that are thrown away.
         stop_signal: "KILL",
+        restarts: durable,
     })
 }
 

@@ -38,10 +38,14 @@ const SERVE: &str = r#"
 if [ -d locale ]; then export LOCPATH="$folder/locale"; fi
 exec "$bin/postgres" -D data -p "$port" -k "$folder" -c listen_addresses=127.0.0.1 -c max_connections=300 \
     -c shared_buffers=32MB -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c autovacuum=off \
-    -c deadlock_timeout=100ms -c log_min_messages=warning -c log_line_prefix='%m [%p] %d ' -c lc_messages=C
+    -c deadlock_timeout=100ms -c log_min_messages=warning -c log_line_prefix='%m [%p] %d ' -c lc_messages=C $durable
 "#;
 
-fn plan(port: u16, password: &str) -> Option<Plan> {
+/// For a server that is killed and started again: what it has acknowledged is in the operating system's hands, and pages
+/// are never half old.
+const DURABLE: &str = "-c synchronous_commit=on -c full_page_writes=on";
+
+fn plan(port: u16, password: &str, durable: bool) -> Option<Plan> {
     // Its other programs are beside it, where a link in PATH leads to.
     let server = find_program(&["postgres"], &debian_folders())?.canonicalize().ok()?;
     let bin = server.parent()?.to_owned();
@@ -52,11 +56,13 @@ fn plan(port: u16, password: &str) -> Option<Plan> {
             ("bin", bin.into()),
             ("port", port.to_string().into()),
             ("password", password.to_owned().into()),
+            ("durable", if durable { DURABLE } else { "" }.into()),
         ],
         prepare: PREPARE,
         serve: SERVE,
         // Immediate shutdown: a harder signal would leave shared memory behind.
         stop_signal: "QUIT",
+        restarts: durable,
     })
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     pub(crate) serve: &'static str,
     /// What ends the server at once.
     pub(crate) stop_signal: &'static str,
+    /// Whether it is started again when it ends by itself.
+    pub(crate) restarts: bool,
 }
 
 /// A server in a temporary folder. It ends, and the folder goes, when this is dropped or this process has gone. (In a
@@ -42,13 +44,18 @@ const SUPERVISE: &str = r#"
 cd "$folder" || exit
 exec 3<&0 </dev/null
 if prepare >log 2>&1; then
-    serve >>log 2>&1 3<&- &
-    server=$!
-    { read -r _; kill -s "$stop_signal" "$server"; } <&3 &
-    watch=$!
-    exec 3<&-
-    wait "$server"
-    kill "$watch"
+    while :; do
+        serve >>log 2>&1 3<&- &
+        running=$! # not `server`, which is a variable of a plan
+        echo "$running" >pid.new && mv pid.new server.pid
+        { read -r _; : >stopped; kill -s "$stop_signal" "$running"; } <&3 &
+        watch=$!
+        wait "$running"
+        kill "$watch"
+        if [ -e stopped ] || [ "$restarts" != true ]; then break; fi
+        # What the killed one has left behind may need a moment to go.
+        sleep 0.1
+    done
 fi
 tail -n 60 log
 cd / && rm -rf "$folder"
@@ -64,6 +71,7 @@ impl Process {
             .envs(plan.environment)
             .env("folder", folder.path())
             .env("stop_signal", plan.stop_signal)
+            .env("restarts", plan.restarts.to_string())
             .env("LC_ALL", "C")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -82,6 +90,13 @@ impl Process {
     /// The file that the server's messages go to.
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.join("log")
+    }
+
+    /// Kills the server, not its supervisor, with a signal that it cannot answer.
+    pub(crate) fn kill_server(&self) -> io::Result<()> {
+        let number = fs::read_to_string(self.folder.join("server.pid"))?;
+        let kill = format!("kill -s KILL {}", number.trim());
+        Command::new("sh").args(["-c", &kill]).stderr(Stdio::null()).status().map(drop)
     }
 
     /// Whether it has ended by itself.

@@ -1,5 +1,6 @@
 //! A proxy between a test and a server, which counts round trips and loses connections at a chosen moment.
 
+mod frames;
 mod gate;
 mod message;
 mod mysql;
@@ -40,11 +41,22 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// When a proxy closes both sides of a connection: once.
+/// When a proxy closes both sides of a connection, or [stalls](Self::stalling): once.
 #[derive(Clone, Debug)]
 pub struct Cut {
-    which: Which,
-    forward: bool,
+    point: Point,
+    stalls: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Point {
+    Request {
+        which: Which,
+        forward: bool,
+    },
+    /// So many messages of the protocol still pass from the client to the server, or from the server to the client.
+    Sent(usize),
+    Received(usize),
 }
 
 /// One of the requests that come from now on; pings do not count.
@@ -72,13 +84,38 @@ impl Cut {
     /// Instead of forwarding the request: the server never sees it.
     #[must_use]
     pub fn before(which: impl Into<Which>) -> Self {
-        Self { which: which.into(), forward: false }
+        Self::at(Point::Request { which: which.into(), forward: false })
     }
 
     /// Once the server has carried the request out: its reply is lost.
     #[must_use]
     pub fn after(which: impl Into<Which>) -> Self {
-        Self { which: which.into(), forward: true }
+        Self::at(Point::Request { which: which.into(), forward: true })
+    }
+
+    /// Once so many messages of the protocol, of which a request has one or more, have passed to the server. Pings do not
+    /// count.
+    #[must_use]
+    pub const fn after_sent(messages: usize) -> Self {
+        Self::at(Point::Sent(messages))
+    }
+
+    /// Once the client has got so many messages of the protocol, of which a reply has one or more. The server carries out
+    /// what it was sent.
+    #[must_use]
+    pub const fn after_received(messages: usize) -> Self {
+        Self::at(Point::Received(messages))
+    }
+
+    const fn at(point: Point) -> Self {
+        Self { point, stalls: false }
+    }
+
+    /// Nothing passes any more, and nobody is told: both sides stay open until the client closes its own.
+    #[must_use]
+    pub const fn stalling(mut self) -> Self {
+        self.stalls = true;
+        self
     }
 }
 
@@ -96,11 +133,24 @@ struct State {
     cut: Option<Cut>,
 }
 
+/// How a connection ends at a planned cut.
+#[derive(Clone, Copy)]
+enum Break {
+    Close,
+    Stall,
+}
+
 /// What becomes of a request.
 enum Fate {
     Forward,
-    Drop,
-    LoseReply,
+    /// So many of its messages pass.
+    Break(usize, Break),
+}
+
+impl Cut {
+    const fn how(&self) -> Break {
+        if self.stalls { Break::Stall } else { Break::Close }
+    }
 }
 
 impl Shared {
@@ -108,27 +158,54 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decide(&self, request: &Request) -> Fate {
+    /// What becomes of something that has so many messages.
+    fn decide(&self, request: Option<&Request>, messages: usize) -> Fate {
         let mut state = self.state();
-        state.log.push(request.text.clone());
-        if !request.ping {
-            state.round_trips += 1;
+        let counts = request.is_some_and(|request| !request.ping);
+        if let Some(request) = request {
+            state.log.push(request.text.clone());
+            state.round_trips += usize::from(counts);
         }
-        let hit = match &mut state.cut {
-            _ if request.ping => false,
-            Some(Cut { which: Which::Number(left), .. }) => {
-                *left = left.saturating_sub(1);
-                *left == 0
+        let is_ping = request.is_some_and(|request| request.ping);
+        let passing = match state.cut.as_mut().map(|cut| &mut cut.point) {
+            Some(Point::Sent(left)) if !is_ping => pass(left, messages),
+            Some(Point::Request { which, forward }) if counts => {
+                let hit = match which {
+                    Which::Number(left) => {
+                        *left = left.saturating_sub(1);
+                        *left == 0
+                    }
+                    Which::Holding(text) => request.is_some_and(|request| request.text.contains(text.as_str())),
+                };
+                hit.then_some(if *forward { messages } else { 0 })
             }
-            Some(Cut { which: Which::Holding(text), .. }) => request.text.contains(text.as_str()),
-            None => false,
+            _ => None,
         };
-        match if hit { state.cut.take() } else { None } {
+        match passing.and_then(|passing| Some((passing, state.cut.take()?))) {
+            Some((passing, cut)) => Fate::Break(passing, cut.how()),
             None => Fate::Forward,
-            Some(Cut { forward: false, .. }) => Fate::Drop,
-            Some(Cut { forward: true, .. }) => Fate::LoseReply,
         }
     }
+
+    /// What becomes of so many messages of the server.
+    fn decide_reply(&self, messages: usize) -> Fate {
+        let mut state = self.state();
+        let passing = match state.cut.as_mut().map(|cut| &mut cut.point) {
+            Some(Point::Received(left)) => pass(left, messages),
+            _ => None,
+        };
+        match passing.and_then(|passing| Some((passing, state.cut.take()?))) {
+            Some((passing, cut)) => Fate::Break(passing, cut.how()),
+            None => Fate::Forward,
+        }
+    }
+}
+
+/// How many of the messages still pass, if not all do.
+fn pass(left: &mut usize, messages: usize) -> Option<usize> {
+    let passing = (*left < messages).then_some(*left);
+    *left = left.saturating_sub(messages);
+    passing
 }
 
 impl Proxy {

@@ -26,7 +26,7 @@ pub(crate) struct Engine {
     /// What to do about a missing server.
     pub(crate) install: &'static str,
     /// How a private server is set up and run.
-    pub(crate) plan: fn(port: u16, password: &str) -> Option<Plan>,
+    pub(crate) plan: fn(port: u16, password: &str, durable: bool) -> Option<Plan>,
     /// Address of the private server, without port and password.
     pub(crate) address: &'static str,
     /// What asks for its name and version, as one text.
@@ -60,7 +60,7 @@ impl Server {
         let engine = kind.engine()?;
         match std::env::var(engine.variable) {
             Ok(address) if !address.is_empty() => Self::given(engine, &address).await,
-            _ => Self::start(engine).await,
+            _ => Self::start(engine, false).await,
         }
     }
 
@@ -73,12 +73,40 @@ impl Server {
         Ok(server)
     }
 
+    /// A private server that can be [crashed](Self::crash): it keeps what it has acknowledged, and is started again.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, and the command that installs it.
+    pub async fn start_durable(kind: Kind) -> Result<Self, String> {
+        Self::start(kind.engine()?, true).await
+    }
+
+    /// Kills the server with SIGKILL and waits until another one has recovered its data. Every connection breaks.
+    ///
+    /// # Panics
+    ///
+    /// Of a server that is not a private, durable one, and if it does not come back.
+    pub async fn crash(&mut self) {
+        let process = self.process.as_ref().expect("a private server");
+        process.kill_server().expect("the server is killed");
+        // Its old socket may still answer for a moment.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if let Err(error) = self.wait_until_ready().await {
+            let log = self.log().unwrap_or_default();
+            panic!(
+                "{error}. The end of its log:\n{}",
+                &log[log.floor_char_boundary(log.len().saturating_sub(4_000))..]
+            );
+        }
+    }
+
     /// A private server, whatever the variables say.
-    pub(crate) async fn start(engine: &'static Engine) -> Result<Self, String> {
+    pub(crate) async fn start(engine: &'static Engine, durable: bool) -> Result<Self, String> {
         let mut attempts = 3;
         loop {
             attempts -= 1;
-            match Self::start_once(engine).await {
+            match Self::start_once(engine, durable).await {
                 // Somebody else has taken the port between our choice and the server's start.
                 Err(error) if attempts > 0 && error.contains("in use") => {}
                 result => return result,
@@ -86,7 +114,7 @@ impl Server {
         }
     }
 
-    async fn start_once(engine: &'static Engine) -> Result<Self, String> {
+    async fn start_once(engine: &'static Engine, durable: bool) -> Result<Self, String> {
         let name = engine.kind.name();
         let port = free_port().map_err(|error| format!("no free port: {error}"))?;
         // Other users of this machine can reach the port, and an administrator's account runs programs.
@@ -97,7 +125,7 @@ impl Server {
                 engine.variable, engine.install
             )
         };
-        let plan = (engine.plan)(port, &password).ok_or_else(missing)?;
+        let plan = (engine.plan)(port, &password, durable).ok_or_else(missing)?;
         let process = Process::start(plan).map_err(|error| match error.kind() {
             ErrorKind::NotFound => format!("{}: {error}", missing()),
             _ => format!("{name} does not start: {error}"),
@@ -217,7 +245,7 @@ pub(crate) fn read_log(engine: &Engine, log: Option<(&PathBuf, u64)>) -> Option<
     }
 }
 
-fn free_port() -> std::io::Result<u16> {
+pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
@@ -229,20 +257,20 @@ mod tests {
     #[tokio::test]
     async fn a_missing_server_is_an_error_that_says_what_to_install() {
         for (engine, package) in [(&postgres::ENGINE, "postgresql"), (&mariadb::ENGINE, "mariadb-server")] {
-            let missing = Box::leak(Box::new(Engine { plan: |_, _| None, ..*engine }));
-            let error = Server::start(missing).await.err().unwrap_or_default();
+            let missing = Box::leak(Box::new(Engine { plan: |_, _, _| None, ..*engine }));
+            let error = Server::start(missing, false).await.err().unwrap_or_default();
             assert!(error.contains(&format!("`apt-get install -y {package}`")), "{error}");
         }
     }
 
     #[tokio::test]
     async fn a_server_that_does_not_start_is_an_error_with_the_end_of_its_log() {
-        let plan = |port, password: &str| {
-            let plan = (postgres::ENGINE.plan)(port, password)?;
+        let plan = |port, password: &str, durable| {
+            let plan = (postgres::ENGINE.plan)(port, password, durable)?;
             Some(Plan { serve: "echo 'out of luck'", ..plan })
         };
         let broken = Box::leak(Box::new(Engine { plan, ..postgres::ENGINE }));
-        let error = Server::start(broken).await.err().unwrap_or_default();
+        let error = Server::start(broken, false).await.err().unwrap_or_default();
         assert!(error.contains("out of luck"), "{error}");
     }
 }

@@ -28,7 +28,7 @@ async fn apply(#[tx] tx: &mut Tx<'_>, update: &Update, fail: bool) -> Result<(),
 
 /// An offset of a stream, committed with its data.
 #[idempotent(sequence(entity = "{topic}/{partition}", number = "offset"), consumer = "ordered.consume")]
-async fn consume(#[tx] tx: &mut Tx<'_>, topic: &str, partition: i32, offset: i64) -> sqlx::Result<()> {
+pub(crate) async fn consume(#[tx] tx: &mut Tx<'_>, topic: &str, partition: i32, offset: i64) -> sqlx::Result<()> {
     effect(tx, &format!("{topic}-{partition}-{offset}")).await
 }
 

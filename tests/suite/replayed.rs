@@ -13,7 +13,7 @@ use crate::handlers::effect;
 use crate::harness::{World, drop_after};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Receipt {
+pub(crate) struct Receipt {
     number: usize,
     text: String,
 }
@@ -23,7 +23,7 @@ fn receipt(text: &str) -> Receipt {
 }
 
 #[idempotent(key = "{id}", replay)]
-async fn charge(#[tx] tx: &mut Tx<'_>, id: &str, text: &str) -> Result<Receipt, Error> {
+pub(crate) async fn charge(#[tx] tx: &mut Tx<'_>, id: &str, text: &str) -> Result<Receipt, Error> {
     effect(tx, id).await?;
     Ok(receipt(text))
 }

@@ -10,10 +10,11 @@ use sqlx::pool::PoolOptions;
 use crate::batched;
 use crate::handlers;
 use crate::harness::World;
+use crate::hostile;
 use crate::{Db, ROUND_TRIPS, RoundTrips};
 
 /// One connection through the proxy, without the pool's ping.
-async fn through(proxy: &Proxy) -> Pool<Db> {
+pub(crate) async fn through(proxy: &Proxy) -> Pool<Db> {
     let options = PoolOptions::new().max_connections(1).test_before_acquire(false);
     options.acquire_timeout(Duration::from_secs(20)).connect(proxy.url()).await.expect("the database behind the proxy")
 }
@@ -74,7 +75,7 @@ async fn a_batch_waits_for_the_same_replies_whatever_its_length() {
 }
 
 /// Waits until the connection is back in the pool: sqlx pings it on the way, which no handler waits for.
-async fn returned(pool: &Pool<Db>) {
+pub(crate) async fn returned(pool: &Pool<Db>) {
     while pool.num_idle() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -133,4 +134,18 @@ async fn a_connection_cut_at_any_request_leaves_both_or_neither_and_a_healthy_po
         }
     }
     assert!(cuts >= 6, "{cuts} cuts: this test has not reached the end of a handler");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_message_is_in_the_text_of_a_request() {
+    let world = World::with_connections(1).await;
+    let proxy = Proxy::start(&crate::url(&world.fresh)).await;
+    let pool = through(&proxy).await;
+    proxy.reset();
+    hostile::attack(&pool, 40).await;
+    let requests = proxy.log();
+    assert!(requests.len() > 100, "{requests:?}");
+    for request in requests {
+        assert!(!request.contains("PWNED") && !request.contains("DROP TABLE"), "{request}");
+    }
 }

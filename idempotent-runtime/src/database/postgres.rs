@@ -168,6 +168,7 @@ impl Operations for Postgres {
         unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         if let (Some(NewClaim { identity, .. }), Some(StoredValue(value))) = (admission.claim, value) {
             let store = sqlx::query(admission.statements.store.clone())
+                .persistent(admission.statements.named)
                 .bind(&*identity.consumer)
                 .bind(&*identity.sender)
                 .bind(&*identity.key)
@@ -238,7 +239,8 @@ impl Operations for Postgres {
     async fn migrate(pool: &Pool<Postgres>, table: &TableName) -> Result<(), Error> {
         let mut transaction = pool.begin().await?;
         // Held until the transaction ends, so it also works behind a pooler that shares connections.
-        sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *transaction).await?;
+        let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).persistent(false);
+        lock.execute(&mut *transaction).await?;
         migrate::run(&mut *transaction, table, '"', MIGRATIONS).await?;
         Ok(transaction.commit().await?)
     }
@@ -255,7 +257,10 @@ async fn admit(
     if let Some(messages) = admission.batch {
         return Ok(match batch::admit::<Postgres>(connection, admission, messages).await? {
             Verdict::New(outcomes) => {
-                let id = sqlx::query_scalar("SELECT txid_current()").fetch_one(connection).await?;
+                let id = sqlx::query_scalar("SELECT txid_current()")
+                    .persistent(statements.named)
+                    .fetch_one(connection)
+                    .await?;
                 Ok((id, outcomes))
             }
             refused => Err(refused),
@@ -266,6 +271,7 @@ async fn admit(
     let mut id = None;
     if let Some(NewClaim { identity, fingerprint }) = claim {
         let insert = sqlx::query_as::<_, (Option<i64>, Option<bool>, Option<bool>)>(statements.claim.clone())
+            .persistent(statements.named)
             .bind(&*identity.consumer)
             .bind(&*identity.sender)
             .bind(&*identity.key)
@@ -284,6 +290,7 @@ async fn admit(
         }
     } else if occurred.is_some() || position.is_none() {
         let look = sqlx::query_as::<_, (i64, Option<bool>, Option<bool>)>(LOOK).bind(until).bind(at);
+        let look = look.persistent(statements.named);
         let (transaction, expired, ahead) = look.fetch_one(&mut *connection).await?;
         id = Some(transaction);
         if let Some(refused) = too_old_or_ahead(occurred, expired, ahead) {
@@ -292,6 +299,7 @@ async fn admit(
     }
     if let Some(Position { consumer, sender, entity, number }) = position {
         let advance = sqlx::query_scalar(statements.advance.clone())
+            .persistent(statements.named)
             .bind(consumer)
             .bind(&**sender)
             .bind(&**entity)

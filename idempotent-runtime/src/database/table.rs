@@ -126,6 +126,8 @@ impl fmt::Display for TableName {
 pub(crate) struct Statements {
     pub(crate) table: TableName,
     quote: char,
+    /// Whether the server keeps them, each under a name.
+    pub(crate) named: bool,
     /// Inserts a claim.
     pub(crate) claim: SqlStr,
     /// Reads what a claim holds.
@@ -160,6 +162,7 @@ impl Texts {
         Statements {
             table: table.clone(),
             quote: self.quote,
+            named: true,
             claim: fill(self.claim),
             recall: fill(self.recall),
             store: fill(self.store),

@@ -27,6 +27,10 @@ pub(super) enum Messages {
 }
 
 impl Messages {
+    pub(super) const fn is_postgres(&self) -> bool {
+        matches!(self, Self::Postgres(_))
+    }
+
     /// Takes what has arrived and gives the pieces that it completes.
     pub(super) fn sent(&mut self, bytes: &[u8]) -> Vec<Piece> {
         match self {

@@ -62,6 +62,7 @@ impl Bulk for Postgres {
         #[expect(clippy::cast_precision_loss, reason = "microseconds are exact until the year 2255")]
         let expires: Vec<Option<f64>> = claims.iter().map(|(_, expires)| expires.map(|micros| micros as f64)).collect();
         let insert = sqlx::query_as::<_, (Option<String>, Option<String>)>(admission.statements.fill(CLAIM_ALL))
+            .persistent(admission.statements.named)
             .bind(consumer)
             .bind(senders)
             .bind(keys)
@@ -75,7 +76,7 @@ impl Bulk for Postgres {
 
     async fn now(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
         let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-        sqlx::query_scalar(now).fetch_one(connection).await
+        sqlx::query_scalar(now).persistent(false).fetch_one(connection).await
     }
 
     async fn positions(
@@ -87,7 +88,12 @@ impl Bulk for Postgres {
         let (senders, names) = columns(entities.iter());
         let lock =
             sqlx::query_as::<_, (Option<String>, Option<String>, Option<i64>)>(admission.statements.fill(POSITIONS));
-        let lock = lock.bind(consumer).bind(senders).bind(names).bind(admission.wait_millis());
+        let lock = lock
+            .persistent(admission.statements.named)
+            .bind(consumer)
+            .bind(senders)
+            .bind(names)
+            .bind(admission.wait_millis());
         let locked = lock.fetch_all(connection).await?.into_iter();
         let locked = locked.filter_map(|(sender, entity, number)| Some((sender?, entity?, number?))).collect();
         Ok(numbers(entities, locked))
@@ -102,6 +108,7 @@ impl Bulk for Postgres {
         let (senders, names) = columns(entities.iter().map(|(row, _)| row));
         let numbers: Vec<i64> = entities.iter().map(|(_, number)| *number).collect();
         let advance = sqlx::query_scalar::<_, i64>(admission.statements.fill(ADVANCE_ALL))
+            .persistent(admission.statements.named)
             .bind(consumer)
             .bind(senders)
             .bind(names)
@@ -118,7 +125,11 @@ impl Bulk for Postgres {
         claims: &[Row<'_>],
     ) -> Result<(), sqlx::Error> {
         let (senders, keys) = columns(claims.iter());
-        let forget = sqlx::query(admission.statements.fill(FORGET_ALL)).bind(consumer).bind(senders).bind(keys);
+        let forget = sqlx::query(admission.statements.fill(FORGET_ALL))
+            .persistent(admission.statements.named)
+            .bind(consumer)
+            .bind(senders)
+            .bind(keys);
         forget.execute(connection).await.map(drop)
     }
 }

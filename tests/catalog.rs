@@ -42,10 +42,10 @@ fn compared(edit: impl FnOnce(String) -> String) -> Vec<(String, Identities, Str
     let table = catalog().to_markdown();
     let committed = edit(table.clone());
     assert_ne!(committed, table, "the edit has done nothing");
-    let changed = catalog().compare(&committed).expect_err("it differs");
-    let text = changed.to_string();
-    assert_eq!(format!("{changed:?}"), text, "`unwrap` shows the same");
-    let changes = changed.changes().iter();
+    let differences = catalog().compare(&committed).expect_err("it differs");
+    let text = differences.to_string();
+    assert_eq!(format!("{differences:?}"), text, "`unwrap` shows the same");
+    let changes = differences.changes().iter();
     let changes = changes.map(|change| (change.consumer().to_owned(), change.identities(), change.to_string()));
     let changes: Vec<_> = changes.collect();
     assert!(

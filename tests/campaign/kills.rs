@@ -33,7 +33,7 @@ async fn killed_consumers_of_one_sqlite_file_lose_and_double_nothing() {
 
 async fn campaign(kind: Kind) {
     let started = Instant::now();
-    let (kills, crashes) = if is_long() { (1_000, 20) } else { (50, 2) };
+    let (kills, restarts) = if is_long() { (1_000, 20) } else { (50, 2) };
     let mut server = match kind {
         Kind::Sqlite => None,
         _ => Some(Server::start_durable(kind).await.expect("a server")),
@@ -56,8 +56,8 @@ async fn campaign(kind: Kind) {
     let mut crashed = 0;
     while !supervisor.has_ended() {
         if let Some(server) = &mut server
-            && crashed < crashes
-            && supervisor.kills() >= (crashed + 1) * kills / (crashes + 1)
+            && crashed < restarts
+            && supervisor.kills() >= (crashed + 1) * kills / (restarts + 1)
         {
             server.crash().await;
             crashed += 1;
@@ -77,7 +77,7 @@ async fn campaign(kind: Kind) {
         figures.refused,
         started.elapsed().as_secs()
     );
-    assert_eq!((figures.kills, crashed), (kills, if server.is_some() { crashes } else { 0 }));
+    assert_eq!((figures.kills, crashed), (kills, if server.is_some() { restarts } else { 0 }));
     assert!(figures.interrupted > kills, "kills hit messages that were on their way");
 }
 

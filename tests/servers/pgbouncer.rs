@@ -11,7 +11,7 @@ use crate::server::free_port;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Whoever comes gets in: it is private, and ends with the test.
-const PREPARE: &str = r#"
+const PREPARE: &str = r"
 cat >pgbouncer.ini <<END
 [databases]
 $name = $upstream
@@ -25,7 +25,7 @@ default_pool_size = $connections
 max_client_conn = 200
 ignore_startup_parameters = extra_float_digits
 END
-"#;
+";
 
 /// A PgBouncer for one database, which many connections of clients share few connections of the server through.
 pub struct PgBouncer {

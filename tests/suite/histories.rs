@@ -217,6 +217,7 @@ impl<'w> Process<'w> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what `map_err` passes on")]
 fn failed(error: impl Debug) -> TestCaseError {
     TestCaseError::fail(format!("{error:?}"))
 }
@@ -312,7 +313,7 @@ async fn all_at_once(world: &World, history: usize, deliveries: Vec<Delivery>) -
     }
     for id in ids {
         let row = format!("at-once-{history}-{id}");
-        let count = |of: &[u8]| of.iter().filter(|other| **other == id).count();
+        let count = |of: &[u8]| of.iter().map(|other| usize::from(*other == id)).sum::<usize>();
         if count(&acknowledged) > 0 {
             same(&world.effects_of(&row).await, &1)?;
         }

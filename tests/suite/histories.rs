@@ -217,7 +217,6 @@ impl<'w> Process<'w> {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "what `map_err` passes on")]
 fn failed(error: impl Debug) -> TestCaseError {
     TestCaseError::fail(format!("{error:?}"))
 }
@@ -227,6 +226,7 @@ fn same<T: Debug + PartialEq>(found: &T, expected: &T) -> Result<(), TestCaseErr
 }
 
 /// Runs each history in the database that the first one has made.
+#[expect(clippy::needless_pass_by_value, reason = "a reference to an async closure hides its signature")]
 fn run<S: Strategy>(
     cases: usize,
     connections: u32,

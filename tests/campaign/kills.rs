@@ -53,21 +53,21 @@ async fn campaign(kind: Kind) {
     database.ask(&tables).await.expect("the tables");
 
     let supervisor = Supervisor::start(database.url(), kills);
-    let mut crashed = 0;
+    let mut servers_killed = 0;
     while !supervisor.has_ended() {
         if let Some(server) = &mut server
-            && crashed < restarts
-            && supervisor.kills() >= (crashed + 1) * kills / (restarts + 1)
+            && servers_killed < restarts
+            && supervisor.kills() >= (servers_killed + 1) * kills / (restarts + 1)
         {
             server.crash().await;
-            crashed += 1;
+            servers_killed += 1;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let figures = supervisor.end();
     check(&database, &figures).await;
     println!(
-        "{}: {} kills, {crashed} kills of the server, {} messages, {} deliveries, {} of them unacknowledged at a kill, {} \
+        "{}: {} kills, {servers_killed} kills of the server, {} messages, {} deliveries, {} of them unacknowledged at a kill, {} \
          refused by a failing handler or server, lost 0, doubled 0, {} s",
         kind.name(),
         figures.kills,
@@ -77,7 +77,7 @@ async fn campaign(kind: Kind) {
         figures.refused,
         started.elapsed().as_secs()
     );
-    assert_eq!((figures.kills, crashed), (kills, if server.is_some() { restarts } else { 0 }));
+    assert_eq!((figures.kills, servers_killed), (kills, if server.is_some() { restarts } else { 0 }));
     assert!(figures.interrupted > kills, "kills hit messages that were on their way");
 }
 

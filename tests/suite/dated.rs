@@ -186,3 +186,22 @@ async fn ages_are_judged_alike_under_every_isolation_level_and_on_a_connection_o
         assert_eq!((world.effects().await, world.claims().await), (1, 1), "{level}");
     }
 }
+
+#[tokio::test]
+async fn a_message_that_is_too_old_or_too_new_leaves_a_sound_connection() {
+    let world = World::with_connections(1).await;
+    for round in 0..10 {
+        assert!(!skip_old(&world.pool, "old", ago(3601)).await.unwrap().is_processed());
+        let plain = format!("plain-{round}");
+        sqlx::query(sqlx::AssertSqlSafe(format!("INSERT INTO effects (id) VALUES ('{plain}')")))
+            .execute(&world.pool)
+            .await
+            .unwrap();
+        assert_eq!(world.effects_of(&plain).await, 1, "a statement of the application's own commits, in round {round}");
+        skip_old(&world.pool, "ahead", ahead(86_500)).await.unwrap_err();
+        assert_eq!(world.claims().await, i64::from(round), "neither has a claim");
+        assert!(skip_old(&world.pool, &plain, ago(1)).await.unwrap().is_processed());
+        assert!(ClaimStore::new(world.pool.clone()).forget("tests.skip_old", "", &plain).await.unwrap());
+        assert!(skip_old(&world.pool, &plain, ago(1)).await.unwrap().is_processed());
+    }
+}

@@ -1,4 +1,4 @@
-//! A disk that is full, on a private PostgreSQL. MariaDB ends itself when InnoDB has no room for a rollback, and SQLite's test is in
+//! A disk that is full, on a private PostgreSQL. MariaDB ends itself when `InnoDB` has no room for a rollback, and SQLite's test is in
 //! `sqlite_only`.
 
 use std::process::{Command, Stdio};

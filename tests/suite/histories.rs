@@ -226,6 +226,7 @@ fn same<T: Debug + PartialEq>(found: &T, expected: &T) -> Result<(), TestCaseErr
 }
 
 /// Runs each history in the database that the first one has made.
+#[expect(clippy::needless_pass_by_value, reason = "a reference to an async closure hides its signature")]
 fn run<S: Strategy>(
     cases: usize,
     connections: u32,
@@ -312,7 +313,7 @@ async fn all_at_once(world: &World, history: usize, deliveries: Vec<Delivery>) -
     }
     for id in ids {
         let row = format!("at-once-{history}-{id}");
-        let count = |of: &[u8]| of.iter().filter(|other| **other == id).count();
+        let count = |of: &[u8]| of.iter().map(|other| usize::from(*other == id)).sum::<usize>();
         if count(&acknowledged) > 0 {
             same(&world.effects_of(&row).await, &1)?;
         }

@@ -129,7 +129,11 @@ impl Operations for MySql {
         match connection.begin_with(AssertSqlSafe(request)).await {
             Ok(mut transaction) => Ok(match judge(&mut transaction, admission).await? {
                 Verdict::New(outcomes) => Ok((transaction, Watch { depth: 1, autocommit_off: true }, outcomes)),
-                refused => Err(refused), // dropping the transaction queues its rollback
+                refused => {
+                    // Not queued: `restore` would then wait for its reply, and be dropped before it has sent anything.
+                    transaction.rollback().await?;
+                    Err(refused)
+                }
             }),
             Err(error) => refused(error).map(Err),
         }

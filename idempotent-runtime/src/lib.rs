@@ -284,7 +284,7 @@
 //!
 //! The async runtime and TLS are chosen on sqlx.
 //!
-//! Before production, read the [guide](crate::guide): retention, sizing, dead letters, effects outside the database,
+//! Before production, read the [guide]: retention, sizing, dead letters, effects outside the database,
 //! observability.
 
 #![cfg_attr(

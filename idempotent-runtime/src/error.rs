@@ -17,10 +17,11 @@ pub enum Error {
     /// A part of the key, of the sender or of the entity was absent, empty or blank. No SQL was run.
     ///
     /// Park the message: without an id its duplicates cannot be told from it. If such messages are
-    /// expected and harmless twice, `missing = "process"` runs them without a claim.
+    /// expected and harmless twice, `missing = "process"` runs them without a claim; not in a handler with `replay`,
+    /// `fingerprint` or `claim: &Claim`, which need one.
     #[error(
         "consumer `{consumer}`: the key part `{part}`{} is absent, empty or blank, so a duplicate of this message could not be recognised; \
-         park the message, or declare `missing = \"process\"` if it may run twice",
+         park the message; a handler that may run twice and keeps nothing of its messages can declare `missing = \"process\"`",
         of_item(*index)
     )]
     #[non_exhaustive]

@@ -251,6 +251,8 @@
 //! [IETF's draft]: https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07
 //! [Stripe]: https://docs.stripe.com/api/idempotent_requests
 //!
+#![doc = include_str!("../docs/rivals.md")]
+//!
 //! # What is decided first
 //!
 //! | | the message | the caller gets |

@@ -1,5 +1,7 @@
 //! A database with the claim table and a table of effects, and futures that are dropped half way.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
@@ -100,6 +102,16 @@ pub(crate) async fn connect_with(fresh: &Fresh, connections: u32, sql: String) -
             Box::pin(async move { connection.execute(AssertSqlSafe(sql)).await.map(drop) })
         });
     options.connect(&crate::url(fresh)).await.expect("the test database")
+}
+
+/// What a future comes to, `None` if it panics.
+pub(crate) async fn unless_it_panics<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        Ok(polled) => polled.map(Some),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
 }
 
 /// Polls a future at most `polls` times and then drops it where it is; `None` if it had not finished.

@@ -22,6 +22,7 @@ mod once;
 #[path = "mariadb_only.rs"]
 mod only;
 mod ordered;
+mod pressed;
 mod processes;
 mod purged;
 mod replayed;

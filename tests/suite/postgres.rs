@@ -24,6 +24,7 @@ mod once;
 mod only;
 mod ordered;
 mod pooled;
+mod pressed;
 mod processes;
 mod purged;
 mod replayed;

@@ -21,6 +21,7 @@ mod once;
 #[path = "sqlite_only.rs"]
 mod only;
 mod ordered;
+mod pressed;
 mod processes;
 mod purged;
 mod replayed;

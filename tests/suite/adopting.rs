@@ -150,9 +150,10 @@ impl Adopted {
 
 const FRESH: u32 = 300;
 
-/// The first and the last of the old messages.
-fn sample(old: u32) -> impl Iterator<Item = String> {
-    (1..=150).chain(old - 149..=old).map(|number| id("old-", number))
+/// Old messages, of which each step delivers some that no step before has delivered: what the bridge has met once, the
+/// library's table knows from it.
+fn old_messages(step: u32) -> impl Iterator<Item = String> {
+    (1..=step * 200).map(|number| id("old-", number))
 }
 
 async fn adopt_while_both_generations_consume(columns: &str, old: u32, by_consumer: bool) {
@@ -186,13 +187,13 @@ async fn adopt_while_both_generations_consume(columns: &str, old: u32, by_consum
 
     // 2. Old code and code of both kinds, side by side.
     adopted.expect("a-", FRESH).await;
-    let queue = Queue::new(sample(old).chain(fresh("a-")), 3);
+    let queue = Queue::new(old_messages(1).chain(fresh("a-")), 3);
     adopted.consume(&[Generation::Old, Generation::Both], &queue).join_all().await;
     adopted.judge("old and both").await;
 
     // 3. The old code has ended. The rows become claims, while code of both kinds consumes.
     adopted.expect("b-", FRESH).await;
-    let queue = Queue::new(sample(old).chain(fresh("a-")).chain(fresh("b-")), 2);
+    let queue = Queue::new(old_messages(2).chain(fresh("a-")).chain(fresh("b-")), 2);
     let consumers = adopted.consume(&[Generation::Both], &queue);
     let counts = adopted.store.adopt(adoption()).await.unwrap();
     consumers.join_all().await;
@@ -203,13 +204,13 @@ async fn adopt_while_both_generations_consume(columns: &str, old: u32, by_consum
 
     // 4. Code of both kinds and new code, side by side.
     adopted.expect("c-", FRESH).await;
-    let queue = Queue::new(sample(old).chain(fresh("a-")).chain(fresh("b-")).chain(fresh("c-")), 2);
+    let queue = Queue::new(old_messages(3).chain(fresh("a-")).chain(fresh("b-")).chain(fresh("c-")), 2);
     adopted.consume(&[Generation::Both, Generation::New], &queue).join_all().await;
     adopted.judge("both and new").await;
 
     // 5. Nobody looks at the old table any more.
     adopted.world.run("DROP TABLE processed_messages").await;
-    let queue = Queue::new(sample(old).chain(fresh("a-")).chain(fresh("b-")).chain(fresh("c-")), 1);
+    let queue = Queue::new(old_messages(4).chain(fresh("a-")).chain(fresh("b-")).chain(fresh("c-")), 1);
     adopted.consume(&[Generation::New], &queue).join_all().await;
     adopted.judge("new").await;
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use idempotent_runtime::{ClaimStore, Error, Janitor, PurgeOptions};
+use idempotent_runtime::{ClaimStore, Error, Janitor, JanitorHandle, PurgeOptions};
 use sqlx::Executor as _;
 
 use crate::Db;
@@ -78,20 +78,22 @@ async fn the_off_switch_starts_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_lets_the_running_batch_end_and_starts_no_other() {
     let world = World::new().await;
-    world.add_claims("old", 500, -2 * HOUR).await;
-    let options = PurgeOptions::new().batch_size(10).pause(Duration::from_millis(20));
+    world.add_claims("old", 200, -2 * HOUR).await;
+    world.run(crate::SLOW_DELETIONS).await;
+    let options = PurgeOptions::new().batch_size(20).pause(Duration::from_millis(1));
     let working = janitor(&world).every(Duration::from_millis(50)).options(options).spawn().unwrap();
-    while world.number(CLAIMS).await == 500 {
+    while world.number(CLAIMS).await == 200 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    working.shutdown().await;
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    working.shutdown().await; // in the middle of a batch
     let left = world.number(CLAIMS).await;
-    assert!(left > 0 && left % 10 == 0, "{left} left: whole batches, and not all of them");
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(left > 0 && left % 20 == 0, "{left} left: whole batches, and not all of them");
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.number(CLAIMS).await, left, "nothing happens after the end");
     // The lease has ended with it, so the next one need not wait.
     let next = janitor(&world).every(Duration::from_millis(50)).spawn().unwrap();
-    world.wait_for(CLAIMS, 0, Duration::from_secs(5)).await;
+    world.wait_for(CLAIMS, 0, Duration::from_secs(10)).await;
     next.shutdown().await;
 }
 
@@ -104,12 +106,19 @@ async fn shutdown_does_not_wait_for_an_interval_or_a_pause() {
     let options = PurgeOptions::new().batch_size(10).pause(Duration::from_mins(1));
     let pausing = janitor(&world).every(Duration::from_millis(50)).options(options).spawn().unwrap();
     world.wait_for(CLAIMS, 90, Duration::from_secs(5)).await;
-    pausing.shutdown().await;
+    tokio::time::timeout(Duration::from_secs(10), pausing.shutdown()).await.expect("it does not wait for the pause");
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(world.number(CLAIMS).await, 90);
 }
 
 /// Each instance's sessions have a name, and a trigger notes which of them has deleted a claim.
+async fn named_instance(world: &World, name: &str, interval: u64, pause: u64) -> JanitorHandle {
+    let pool = connect_with(&world.fresh, 2, crate::name_session(name)).await;
+    let options = PurgeOptions::new().batch_size(10).pause(Duration::from_millis(pause));
+    let janitor = Janitor::new(ClaimStore::new(pool)).every(Duration::from_millis(interval)).options(options);
+    janitor.spawn().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_instance_at_a_time_is_active() {
     let world = World::new().await;
@@ -118,12 +127,8 @@ async fn one_instance_at_a_time_is_active() {
         world.add_claims("old", 200, -2 * HOUR).await;
         let mut instances = Vec::new();
         for instance in 0..4 {
-            let name = format!("round {round} instance {instance}");
-            let pool = connect_with(&world.fresh, 2, crate::name_session(&name)).await;
-            let options = PurgeOptions::new().batch_size(10).pause(Duration::from_millis(60));
             // Jitter alone would not keep them apart: a purge takes longer than an interval.
-            let janitor = Janitor::new(ClaimStore::new(pool)).every(Duration::from_millis(300)).options(options);
-            instances.push(janitor.spawn().unwrap());
+            instances.push(named_instance(&world, &format!("round {round} instance {instance}"), 300, 60).await);
         }
         world.wait_for(CLAIMS, 0, Duration::from_secs(30)).await;
         for instance in instances {
@@ -133,6 +138,22 @@ async fn one_instance_at_a_time_is_active() {
         assert_eq!(world.number(&names).await, 1, "round {round}");
     }
     assert_eq!(world.number("SELECT count(*) FROM deletions").await, 600);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_that_takes_longer_than_the_lease_keeps_it() {
+    let world = World::new().await;
+    world.run(crate::NAME_DELETIONS).await;
+    world.add_claims("old", 400, -2 * HOUR).await;
+    let first = named_instance(&world, "first", 50, 500).await;
+    while world.number(CLAIMS).await == 400 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let second = named_instance(&world, "second", 200, 500).await;
+    world.wait_for(CLAIMS, 0, Duration::from_secs(60)).await;
+    assert_eq!(world.number("SELECT count(*) FROM deletions WHERE name = 'first'").await, 400);
+    first.shutdown().await;
+    second.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

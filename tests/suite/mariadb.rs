@@ -150,6 +150,12 @@ const NAME_DELETIONS: &str = "
 CREATE TABLE deletions (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, name VARCHAR(100) NOT NULL);
 CREATE TRIGGER name_deletions AFTER DELETE ON processed_messages FOR EACH ROW INSERT INTO deletions (name) VALUES (@name);";
 
+/// Makes each deletion take some milliseconds, or fail.
+const SLOW_DELETIONS: &str =
+    "CREATE TRIGGER slow_deletions AFTER DELETE ON processed_messages FOR EACH ROW DO SLEEP(0.02)";
+const FAILING_DELETIONS: &str =
+    "CREATE TRIGGER failing_deletions AFTER DELETE ON processed_messages FOR EACH ROW SIGNAL SQLSTATE '45000'";
+
 fn name_session(name: &str) -> String {
     format!("SET @name = '{name}'")
 }

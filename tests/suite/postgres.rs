@@ -152,6 +152,14 @@ CREATE FUNCTION name_deletion() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN INSERT INTO deletions (name) VALUES (current_setting('application_name')); RETURN OLD; END $$;
 CREATE TRIGGER name_deletions AFTER DELETE ON processed_messages FOR EACH ROW EXECUTE FUNCTION name_deletion();";
 
+/// Makes each deletion take some milliseconds, or fail.
+const SLOW_DELETIONS: &str = "
+CREATE FUNCTION slow_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN OLD; END $$;
+CREATE TRIGGER slow_deletions AFTER DELETE ON processed_messages FOR EACH ROW EXECUTE FUNCTION slow_deletion();";
+const FAILING_DELETIONS: &str = "
+CREATE FUNCTION fail_deletion() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+CREATE TRIGGER failing_deletions AFTER DELETE ON processed_messages FOR EACH ROW EXECUTE FUNCTION fail_deletion();";
+
 fn name_session(name: &str) -> String {
     format!("SET application_name = '{name}'")
 }

@@ -38,9 +38,16 @@ async fn a_duplicate_leaves_no_error_in_the_log_and_no_dead_row() {
 #[tokio::test]
 async fn purging_leaves_nothing_in_the_log() {
     let world = World::new().await;
-    world.add_claims("old", 100, -7_200_000).await;
+    world.add_claims("old", 500, -7_200_000).await;
     let pool = crate::pool_with_isolation(&world.fresh, "serializable").await;
-    let options = PurgeOptions::new().batch_size(30).pause(Duration::from_millis(1));
+    let options = PurgeOptions::new().batch_size(5).pause(Duration::ZERO);
+    let mut purgers = JoinSet::new();
+    for _ in 0..4 {
+        let (store, options) = (ClaimStore::new(pool.clone()), options.clone());
+        purgers.spawn(async move { store.purge(options).await });
+    }
+    assert!(purgers.join_all().await.into_iter().all(|purged| purged.is_ok()));
+    world.add_claims("old", 100, -7_200_000).await;
     let janitor = Janitor::new(ClaimStore::new(pool)).every(Duration::from_millis(100)).options(options);
     let janitor = janitor.spawn().unwrap();
     while world.claims().await > 0 {

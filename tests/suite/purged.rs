@@ -279,6 +279,47 @@ async fn a_dropped_purge_leaves_nothing_open_in_the_pool() {
 }
 
 #[tokio::test]
+async fn a_purge_that_fails_leaves_nothing_open_in_the_pool() {
+    let world = World::with_connections(1).await;
+    world.add_claims("old", 5, -2 * HOUR).await;
+    world.run(crate::FAILING_DELETIONS).await;
+    for round in 0..3 {
+        let error = store(&world).purge(hasty(2)).await.unwrap_err();
+        assert!(matches!(error, Error::Database(_)), "{error:?}");
+        let statement = format!("statement-{round}");
+        world.pool.execute(AssertSqlSafe(format!("INSERT INTO effects (id) VALUES ('{statement}')"))).await.unwrap();
+        assert_eq!(world.effects_of(&statement).await, 1, "a statement of its own commits");
+        assert!(handlers::record(&world.pool, &statement).await.unwrap().is_processed());
+    }
+    assert_eq!(world.claims_like("old%").await, 5);
+}
+
+/// Of any retention, also one that ends before that of every claim that is there. On SQLite nobody else can write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_claim_does_not_wait_for_a_batch_that_is_running() {
+    let world = World::new().await;
+    if world.fresh.kind() == servers::Kind::Sqlite {
+        return;
+    }
+    world.add_claims("old", 100, -2 * HOUR).await;
+    world.add_claims("live", 100, HOUR).await;
+    world.run(crate::SLOW_DELETIONS).await;
+    let purging = store(&world);
+    let purge = tokio::spawn(async move { purging.purge(hasty(1_000)).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let start = Instant::now();
+    for number in 0..10 {
+        let id = format!("new-{number}");
+        assert!(handlers::record_for_three_seconds(&world.pool, &id).await.unwrap().is_processed());
+        assert!(handlers::record(&world.pool, &id).await.unwrap().is_processed());
+        assert!(handlers::record(&world.pool, "live-7").await.unwrap().is_duplicate());
+    }
+    assert!(!purge.is_finished(), "it takes two seconds, and the claims have taken {:?}", start.elapsed());
+    assert_eq!(world.claims_like("old%").await, 100, "it has not committed");
+    assert_eq!(purge.await.unwrap().unwrap().deleted, 100);
+}
+
+#[tokio::test]
 async fn a_store_with_a_table_of_another_name_purges_that_one() {
     let world = World::new().await;
     world.add_claims("old", 3, -2 * HOUR).await;

@@ -123,6 +123,14 @@ const LOCK_A_ROW: Option<&str> = None;
 /// A table that says which session has deleted how many claims, and a session's name.
 const NAME_DELETIONS: &str = "CREATE TABLE deletions (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL)";
 
+/// Makes each deletion take some milliseconds, or fail.
+const SLOW_DELETIONS: &str = "
+CREATE TABLE many AS SELECT value FROM json_each('[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22]');
+CREATE TRIGGER slow_deletions AFTER DELETE ON processed_messages FOR EACH ROW
+    BEGIN SELECT count(*) FROM many AS a, many AS b, many AS c, many AS d WHERE a.value + b.value * c.value = d.value; END";
+const FAILING_DELETIONS: &str = "CREATE TRIGGER failing_deletions AFTER DELETE ON processed_messages FOR EACH ROW \
+     BEGIN SELECT RAISE(ABORT, 'no'); END";
+
 fn name_session(name: &str) -> String {
     format!(
         "CREATE TEMP TRIGGER name_deletions AFTER DELETE ON main.processed_messages FOR EACH ROW \

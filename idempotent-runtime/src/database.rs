@@ -201,7 +201,8 @@ macro_rules! lookup {
 use lookup;
 use lookups;
 
-/// How long a rival may hold a claim unless the handler says otherwise.
+/// How long a rival may hold a claim unless the handler says otherwise. SQLite has its own `busy_timeout`.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 
 /// What has to hold before the body of a message runs, and what is written of it.
@@ -219,6 +220,7 @@ pub(crate) struct Admission<'a> {
     pub(crate) isolation: Option<Isolation>,
 }
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 impl Admission<'_> {
     /// How long a rival may hold what is claimed here.
     pub(crate) fn wait(&self) -> Duration {

@@ -150,7 +150,7 @@ async fn a_purge_that_takes_longer_than_the_lease_keeps_it() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let second = named_instance(&world, "second", 200, 500).await;
-    world.wait_for(CLAIMS, 0, Duration::from_secs(60)).await;
+    world.wait_for(CLAIMS, 0, Duration::from_mins(1)).await;
     assert_eq!(world.number("SELECT count(*) FROM deletions WHERE name = 'first'").await, 400);
     first.shutdown().await;
     second.shutdown().await;

@@ -207,11 +207,7 @@ macro_rules! lookup {
 use lookup;
 use lookups;
 
-<<<<<<< HEAD
 /// How long a rival may hold a claim unless the handler says otherwise. On SQLite the connection says so.
-=======
-/// How long a rival may hold a claim unless the handler says otherwise. SQLite has its own `busy_timeout`.
->>>>>>> 57a9559f901b78f56c69ed5efd74c7568bb2fe07
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 

@@ -181,6 +181,7 @@ impl Texts {
 
 impl Statements {
     /// A statement that is not needed for every message.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn fill(&self, text: &'static str) -> SqlStr {
         // Safe: as above.
         AssertSqlSafe(Arc::<str>::from(self.fill_text(text))).into_sql_str()

@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use std::time::{Duration, SystemTime};
 
 use idempotent_runtime::{ClaimStore, Janitor, PurgeOptions, describe_metrics, idempotent, migrate};
@@ -178,6 +179,13 @@ async fn what_a_body_logs_says_which_message_it_is_about_and_how_it_ended() {
     talk(&pool, "2", true).await.expect_err("its own");
     tracing::info!("outside");
     drop(guard);
+    // sqlx's thread holds the span of a statement until it has done it.
+    for _ in 0..200 {
+        if log.text().matches(" close ").count() == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let log = log.text();
     let span = |key: &str| format!("message{{consumer=\"observed.talks\" sender=\"stripe\" key=\"{key}\"");
     let spoken: Vec<&str> = log.lines().filter(|line| line.contains("the body speaks")).collect();

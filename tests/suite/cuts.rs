@@ -149,7 +149,8 @@ async fn a_connection_that_breaks_or_stalls_after_any_message_leaves_one_effect_
     for conversation in Conversation::ALL {
         for direction in [Direction::ToServer, Direction::ToClient] {
             let found = close_at_every_point(&world, conversation, direction).await;
-            assert!(found >= 2, "{conversation:?} {direction:?}: {found}");
+            // What closes a duplicate on MariaDB nobody waits for.
+            assert!(found >= 1, "{conversation:?} {direction:?}: {found}");
             points.extend((0..found).map(|point| (conversation, direction, point)));
         }
     }

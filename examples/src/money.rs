@@ -19,7 +19,8 @@ pub const ACCOUNT: &str = "alice";
 pub const CLAIMS: &str = "idempotent_example_claims";
 /// Creates the tables anew, on either database.
 pub const SET_UP: &str = "\
-DROP TABLE IF EXISTS idempotent_example_account, idempotent_example_claims, idempotent_example_claims_migrations;
+DROP TABLE IF EXISTS idempotent_example_account, idempotent_example_claims, idempotent_example_claims_migrations,
+    idempotent_example_claims_janitor;
 CREATE TABLE idempotent_example_account (name VARCHAR(50) PRIMARY KEY, cents BIGINT NOT NULL);
 INSERT INTO idempotent_example_account (name, cents) VALUES ('alice', 0);";
 /// The balance of the only account.

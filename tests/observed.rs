@@ -3,7 +3,6 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use std::time::{Duration, SystemTime};
 
 use idempotent_runtime::{ClaimStore, Janitor, PurgeOptions, describe_metrics, idempotent, migrate};

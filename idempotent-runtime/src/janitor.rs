@@ -122,8 +122,7 @@ impl<DB: Database> Janitor<DB> {
 
     /// One purge, if no other instance is active.
     async fn purge(&self, holder: &str, stop: &mut Stop) -> Result<Option<Purged>, Error> {
-        let mut lease =
-            Lease { store: &self.store, holder, time: LEASE.saturating_add(self.options.pause), renewed: None };
+        let mut lease = Lease { store: &self.store, holder, time: self.lease_time(), renewed: None };
         if !lease.hold().await? {
             return Ok(None);
         }
@@ -133,6 +132,11 @@ impl<DB: Database> Janitor<DB> {
         let purged = purged?;
         released?;
         Ok(Some(purged))
+    }
+
+    /// Long enough for the pauses that are made: none is longer than the run.
+    fn lease_time(&self) -> Duration {
+        LEASE.saturating_add(self.options.longest_pause()).min(MAX_RETENTION)
     }
 
     async fn batches(&self, lease: &mut Lease<'_, DB>, stop: &mut Stop) -> Result<Purged, Error> {

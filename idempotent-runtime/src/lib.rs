@@ -272,6 +272,11 @@
 //! `Ok(_)` means: acknowledge the message. `Err(_)` means: do not; [`Error::find`] finds this library's [`Error`] in the
 //! handler's own, and [`Error::disposition`] says whether to let the message be redelivered or to park it.
 //!
+//! # Old claims
+//!
+//! A claim counts until it is deleted: run a [`Janitor`], or call [`ClaimStore::purge`]. [`guide::adoption`] is about tables
+//! that hand-written code has filled.
+//!
 //! # Features
 //!
 //! | feature | |

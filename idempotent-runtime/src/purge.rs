@@ -71,6 +71,11 @@ impl PurgeOptions {
         self
     }
 
+    /// The pause, unless the time would be over with it.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        if self.pause < self.max_run_time { self.pause } else { Duration::ZERO }
+    }
+
     /// Refuses what cannot be meant.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |what: String| Err(Error::Configuration(what));

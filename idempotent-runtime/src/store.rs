@@ -324,6 +324,10 @@ impl<DB: Database> ClaimStore<DB> {
     /// through. What another transaction has locked is passed over, so any number of purges may run at once, beside any
     /// number of consumers: none waits for another's lock, and each claim is deleted, and counted, once.
     ///
+    /// MariaDB has to be 10.6, MySQL 8.0 or newer, for `SKIP LOCKED`, and may not log statements (`binlog_format`) in place of rows.
+    /// On PostgreSQL the account needs the right to UPDATE the table too, which locking its rows asks for. Engines of its
+    /// protocol need its `ctid`, which `CockroachDB` and `YugabyteDB` do not have.
+    ///
     /// Dropping the future is safe: a batch in flight is deleted or not, and nothing is left open. A batch
     /// that fails with a transient error is tried again up to five times. The [`Janitor`](crate::Janitor) purges
     /// at intervals.

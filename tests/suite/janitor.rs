@@ -65,6 +65,25 @@ async fn impossible_settings_are_refused_when_it_is_spawned() {
     janitor(&world).every(Duration::from_hours(36_500 * 24)).spawn().unwrap().shutdown().await;
 }
 
+/// A lease for a pause that is never made would never end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_longest_pause_is_possible_and_keeps_nobody_out() {
+    let world = World::new().await;
+    for pause in [Duration::MAX, Duration::new(u64::MAX, 0)] {
+        world.add_claims("old", 20, -2 * HOUR).await;
+        let options = PurgeOptions::new().batch_size(10).pause(pause).max_run_time(Duration::MAX);
+        let working = janitor(&world).every(Duration::from_millis(50)).options(options).spawn().unwrap();
+        world.wait_for(CLAIMS, 10, Duration::from_secs(5)).await;
+        working.shutdown().await;
+        world.run("DELETE FROM processed_messages").await;
+    }
+    world.add_claims("old", 20, -2 * HOUR).await;
+    let options = PurgeOptions::new().batch_size(10).pause(Duration::MAX);
+    let working = janitor(&world).every(Duration::from_millis(50)).options(options).spawn().unwrap();
+    world.wait_for(CLAIMS, 0, Duration::from_secs(5)).await;
+    working.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_off_switch_starts_nothing() {
     let world = World::new().await;

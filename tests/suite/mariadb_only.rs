@@ -1,6 +1,6 @@
 //! What only MariaDB and MySQL can do to a handler: autocommit, collations, row counts (D4, D5, D8).
 
-use idempotent_runtime::{ClaimStore, Error};
+use idempotent_runtime::{ClaimStore, Error, PurgeOptions};
 use sqlx::Executor as _;
 
 use crate::handlers::{self, Step};
@@ -73,6 +73,14 @@ async fn messages_in_another_language_change_nothing() {
     assert!(handlers::record(&world.pool, "1").await.unwrap().is_duplicate());
     let ended = handlers::scripted(&world.pool, "2", &[Step::Effect, Step::Try("COMMIT")]).await;
     assert!(matches!(ended, Err(Error::TransactionLost(lost)) if lost.claim_kept()));
+}
+
+#[tokio::test]
+async fn a_table_without_the_index_of_the_purge_is_not_migrated() {
+    let world = World::new().await;
+    world.run("ALTER TABLE processed_messages DROP INDEX expires_at").await;
+    let error = ClaimStore::new(world.pool.clone()).purge(PurgeOptions::new()).await.unwrap_err();
+    assert!(matches!(error, Error::NotMigrated { .. }), "{error:?}");
 }
 
 #[tokio::test]

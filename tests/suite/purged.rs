@@ -301,7 +301,7 @@ async fn a_new_claim_does_not_wait_for_a_batch_that_is_running() {
     if world.fresh.kind() == servers::Kind::Sqlite {
         return;
     }
-    world.add_claims("old", 100, -2 * HOUR).await;
+    world.add_claims("old", 200, -2 * HOUR).await;
     world.add_claims("live", 100, HOUR).await;
     world.run(crate::SLOW_DELETIONS).await;
     let purging = store(&world);
@@ -314,9 +314,9 @@ async fn a_new_claim_does_not_wait_for_a_batch_that_is_running() {
         assert!(handlers::record(&world.pool, &id).await.unwrap().is_processed());
         assert!(handlers::record(&world.pool, "live-7").await.unwrap().is_duplicate());
     }
-    assert!(!purge.is_finished(), "it takes two seconds, and the claims have taken {:?}", start.elapsed());
-    assert_eq!(world.claims_like("old%").await, 100, "it has not committed");
-    assert_eq!(purge.await.unwrap().unwrap().deleted, 100);
+    assert!(!purge.is_finished(), "it takes four seconds, and the claims have taken {:?}", start.elapsed());
+    assert_eq!(world.claims_like("old%").await, 200, "it has not committed");
+    assert_eq!(purge.await.unwrap().unwrap().deleted, 200);
 }
 
 #[tokio::test]

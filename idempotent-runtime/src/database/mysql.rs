@@ -463,8 +463,8 @@ pub(super) fn number(error: &sqlx::Error) -> Option<u16> {
 pub(super) fn failure(error: &MySqlDatabaseError) -> Failure {
     match error.number() {
         1205 => Failure::LockTimeout,
-        // no such table, column, database
-        1146 | 1054 | 1049 => Failure::Schema,
+        // no such table, column, database, index
+        1146 | 1054 | 1049 | 1176 => Failure::Schema,
         // deadlock, changed since it was read (snapshot isolation), rolled back by a cluster's certification
         1213 | 1020 | 3101 => Failure::Conflict,
         // a time-out of the statement, read-only (a replica after a failover), too many connections of this user

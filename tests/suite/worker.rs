@@ -1,10 +1,10 @@
 //! A process of its own that consumes messages, for the tests that kill it.
 //!
-//! `worker URL deliver ID TIMES`: delivers one message many times at once and prints `processed N, duplicate N, failed N`.
-//! `worker URL crash-inside ID`: dies inside the handler, after the effect. `worker URL crash-after ID`: dies after the
-//! commit, before it could acknowledge. `worker URL purge SIZE PAUSE`: purges in batches of that size with
-//! so many milliseconds between them, or with the default options for `purge default`, and prints `deleted N`. `worker URL janitor SIZE`: purges every half
-//! second, until it is killed.
+//! `worker URL deliver ID TIMES`: delivers one message many times at once and prints `processed N, duplicate N,
+//! failed N`. `worker URL crash-inside ID`: dies inside the handler, after the effect. `worker URL crash-after ID`:
+//! dies after the commit, before it could acknowledge. `worker URL purge SIZE PAUSE`: purges in batches of that size
+//! with so many milliseconds between them, or with the default options for `purge default`, and prints `deleted N`.
+//! `worker URL janitor SIZE`: purges every half second, until it is killed.
 
 use std::process::abort;
 

@@ -24,8 +24,8 @@ type Split = Box<dyn Fn(&str) -> Option<Vec<String>> + Send + Sync>;
 /// A table in which hand-written code has noted the messages that it has processed, and whose claims they become: see
 /// [`ClaimStore::adopt`].
 ///
-/// The table has a row for each message: an id (text, a whole number or a UUID), perhaps a consumer, perhaps a time. All names are
-/// plain identifiers, written as the database stores them.
+/// The table has a row for each message: an id (text, a whole number or a UUID), perhaps a consumer, perhaps a time.
+/// All names are plain identifiers, written as the database stores them.
 #[must_use = "nothing is adopted until it is passed to `ClaimStore::adopt`"]
 pub struct Adoption {
     table: Cow<'static, str>,
@@ -71,8 +71,9 @@ impl Adoption {
         self
     }
 
-    /// All rows become claims of the handler with this consumer name, which this program has to contain: its template decides how an id
-    /// is stored, and its retention for how long. Adopt a table once for each handler that shared it.
+    /// All rows become claims of the handler with this consumer name, which this program has to contain: its template
+    /// decides how an id is stored, and its retention for how long. Adopt a table once for each handler that shared
+    /// it.
     pub fn handler(mut self, consumer: impl Into<Cow<'static, str>>) -> Self {
         self.handler = Some(consumer.into());
         self
@@ -108,7 +109,8 @@ impl Adoption {
     }
 
     /// Makes the texts of the placeholders from an old id: those of `key`, then those of `sender`, in the order of the
-    /// templates. Needed unless they have one placeholder together, which the id then is. `None` ends the adoption with an error.
+    /// templates. Needed unless they have one placeholder together, which the id then is. `None` ends the adoption
+    /// with an error.
     ///
     /// ```
     /// # use idempotent_runtime::Adoption;

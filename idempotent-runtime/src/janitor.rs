@@ -16,15 +16,15 @@ const RENEW_AFTER: Duration = Duration::from_secs(5);
 
 /// Purges a claim store at intervals, in the background.
 ///
-/// - **Nothing before the first interval has passed**, so a service that comes back after a long time can still recognise what is
-///   redelivered to it. An instance that never lives that long never purges.
+/// - **Nothing before the first interval has passed**, so a service that comes back after a long time can still
+///   recognise what is redelivered to it. An instance that never lives that long never purges.
 /// - **Jitter**: each interval is lengthened by up to a tenth, at random, so that instances that started together drift
 ///   apart.
 /// - **One active instance at a time.** Run it in every instance: whoever purges holds a lease, a row of the table
 ///   `processed_messages_janitor`, which works behind every pooler and on every cluster. The others skip that
 ///   interval. If the active instance dies, its lease ends 15 seconds (and one pause) after its last renewal, by the
-///   database's clock. Were two active after all (one was stopped for longer than that), they would do each other no harm: see
-///   [`ClaimStore::purge`].
+///   database's clock. Were two active after all (one was stopped for longer than that), they would do each other
+///   no harm: see [`ClaimStore::purge`].
 /// - **Errors** are logged at warn, and the next interval tries again. If the pool is closed, the janitor ends.
 /// - **Off-switch**: [`enabled`](Janitor::enabled).
 ///
@@ -81,7 +81,8 @@ impl<DB: Database> Janitor<DB> {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] for an interval of zero or of more than 36500 days, and for options that cannot be meant.
+    /// [`Error::Configuration`] for an interval of zero or of more than 36500 days, and for options that cannot be
+    /// meant.
     ///
     /// # Panics
     ///

@@ -14,8 +14,8 @@ use crate::database::{self, Failure};
 const RETRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// A connection that goes back to its pool in good order, or not at all where a dropped future or an error may have left
-/// a request or a transaction open on it.
+/// A connection that goes back to its pool in good order, or not at all where a dropped future or an error may have
+/// left a request or a transaction open on it.
 pub(crate) struct Lent<DB: Database> {
     pub(crate) connection: PoolConnection<DB>,
     in_order: bool,

@@ -1,4 +1,9 @@
 //! Deleting claims that are past their retention.
+//!
+//! The default batches and pause are chosen so that a consumer hardly notices. A million old claims beside 100,000
+//! live ones, purged by two processes while four consumers work (`cargo bench -p tests --bench purge`, on the two busy
+//! cores of the machine it was written on): 30 s on PostgreSQL, 78 s on MariaDB, 170 s on SQLite, and meanwhile the p99
+//! of a message was 0.95, 1.51 and 1.73 times that of an idle database. Batches of 500 made it 2.95 times on MariaDB.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -45,15 +50,15 @@ impl PurgeOptions {
         }
     }
 
-    /// How long after its expiry a claim is kept, for steps of the database's clock and for a failover to a server whose
-    /// clock differs. At most 36500 days. Default one hour.
+    /// How long after its expiry a claim is kept, for steps of the database's clock and for a failover to a server
+    /// whose clock differs. At most 36500 days. Default one hour.
     pub const fn margin(mut self, margin: Duration) -> Self {
         self.margin = margin;
         self
     }
 
-    /// The most claims that are deleted, and locked, together: 1 to 10000. Default 500 on PostgreSQL, 200 on MariaDB and
-    /// MySQL, and 100 on SQLite, where nobody else writes meanwhile.
+    /// The most claims that are deleted, and locked, together: 1 to 10000. Default 500 on PostgreSQL, 200 on MariaDB
+    /// and MySQL, and 100 on SQLite, where nobody else writes meanwhile.
     pub const fn batch_size(mut self, claims: u32) -> Self {
         self.batch_size = Some(claims);
         self
@@ -117,7 +122,8 @@ pub enum PurgeEnd {
     Finished,
     /// Its time was over: there is more.
     OutOfTime,
-    /// It was asked to stop: a [`Janitor`](crate::Janitor) that is shut down, or whose place another instance has taken.
+    /// It was asked to stop: a [`Janitor`](crate::Janitor) that is shut down, or whose place another instance has
+    /// taken.
     Stopped,
 }
 

@@ -1,8 +1,9 @@
-//! A million old claims, purged by two processes with the default options while consumers work: do the counts add up, is every live
-//! claim still there, and how long does a message take meanwhile?
+//! A million old claims, purged by two processes with the default options while consumers work: do the counts add up,
+//! is every live claim still there, and how long does a message take meanwhile?
 //!
-//! `cargo bench -p tests --bench purge` for all; `-- sqlite`, `-- postgres`, `-- mariadb` or `-- bytes` for one; `--rows 100000` for
-//! fewer; `--batch 200 --pause 10` (milliseconds) for other options than the default ones. `bytes` says what a claim costs on PostgreSQL with each kind of index for the purge. Compare the numbers of one
+//! `cargo bench -p tests --bench purge` for all; `-- sqlite`, `-- postgres`, `-- mariadb` or `-- bytes` for one;
+//! `--rows 100000` for fewer; `--batch 200 --pause 10` (milliseconds) for other options than the default ones.
+//! `bytes` says what a claim costs on PostgreSQL with each kind of index for the purge. Compare the numbers of one
 //! run: they are this machine's, and the servers' that the variables in `tests/servers/lib.rs` name.
 
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! Old code, code of both kinds and new code on one shuffled stream of messages, each delivered several times, while an old table
-//! is taken over: one effect each, none for what the old table knew. Judged by SQL alone.
+//! Old code, code of both kinds and new code on one shuffled stream of messages, each delivered several times, while
+//! an old table is taken over: one effect each, none for what the old table knew. Judged by SQL alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -102,8 +102,8 @@ struct Adopted {
 }
 
 impl Adopted {
-    /// Two consumers of each generation take from one queue until it is empty. One delivery in ten fails, and one in ten
-    /// is dropped on the way, except by the old code, which could not be dropped safely.
+    /// Two consumers of each generation take from one queue until it is empty. One delivery in ten fails, and one in
+    /// ten is dropped on the way, except by the old code, which could not be dropped safely.
     fn consume(&self, generations: &[Generation], queue: &Arc<Queue>) -> JoinSet<()> {
         let mut consumers = JoinSet::new();
         for &generation in generations.iter().flat_map(|generation| [generation; 2]) {

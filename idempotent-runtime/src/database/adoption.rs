@@ -21,8 +21,8 @@ pub trait Adopting: sqlx::Database {
         table: &TableName,
     ) -> impl Future<Output = Result<Vec<Column>, sqlx::Error>> + Send;
 
-    /// The old rows after a place, in the order of consumer and id, at most so many. Rows without one of the two are passed
-    /// over: nothing equals NULL, so no duplicate was ever recognised by them.
+    /// The old rows after a place, in the order of consumer and id, at most so many. Rows without one of the two are
+    /// passed over: nothing equals NULL, so no duplicate was ever recognised by them.
     fn read(
         connection: &mut Self::Connection,
         old: &OldTable,
@@ -30,8 +30,8 @@ pub trait Adopting: sqlx::Database {
         limit: u32,
     ) -> impl Future<Output = Result<Vec<OldRow>, sqlx::Error>> + Send;
 
-    /// Inserts claims that are not there yet, and says how many. `claims` is a JSON array of arrays: consumer, sender, key,
-    /// milliseconds until the expiry.
+    /// Inserts claims that are not there yet, and says how many. `claims` is a JSON array of arrays: consumer,
+    /// sender, key, milliseconds until the expiry.
     fn insert(
         connection: &mut Self::Connection,
         statements: &Statements,

@@ -1,5 +1,5 @@
-//! What a database has to provide for deleting old claims. Every operation is a transaction of its own in one request, so
-//! that a future dropped in flight leaves nothing open.
+//! What a database has to provide for deleting old claims. Every operation is a transaction of its own in one
+//! request, so that a future dropped in flight leaves nothing open.
 
 use std::future::Future;
 use std::time::Duration;

@@ -33,8 +33,8 @@ impl Adopting for Sqlite {
         let OldTable { table, id, consumer, processed_at } = old;
         let table = table.quoted('"');
         let quoted = |column: &Column| format!("\"{}\"", column.name);
-        // Text as SQLite's own functions write it; a whole number of seconds or of milliseconds since 1970, told apart by
-        // its size. Anything else is no time, and counts from now.
+        // Text as SQLite's own functions write it; a whole number of seconds or of milliseconds since 1970, told
+        // apart by its size. Anything else is no time, and counts from now.
         let age = processed_at.as_ref().map_or_else(
             || "NULL".to_owned(),
             |column| {

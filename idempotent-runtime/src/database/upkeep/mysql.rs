@@ -1,7 +1,8 @@
 //! MySQL and MariaDB, which need SKIP LOCKED: MySQL 8.0, MariaDB 10.6.
 //!
-//! Under READ COMMITTED a purge locks the rows that it deletes and no gap between them, so no claim of a new message waits for it.
-//! The setting holds for the next transaction and leaves nothing on the session.
+//! Under READ COMMITTED a purge locks the rows that it deletes and no gap between them, so no claim of a new message
+//! waits for it. Under REPEATABLE READ every claim would that expires before the first one that is left. The setting
+//! holds for the next transaction and leaves nothing on the session.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -32,8 +33,9 @@ impl Upkeep for MySql {
         if let Some(from) = from {
             range.insert_str(0, &format!("expires_at >= {EPOCH} + INTERVAL {from} * 1000 MICROSECOND AND "));
         }
-        // Where the batch ends, as far as it is known before it is locked; the next one begins there. Then the rows, locked
-        // where they are found, and each deleted by its key, whatever the optimizer thinks of a table without statistics.
+        // Where the batch ends, as far as it is known before it is locked; the next one begins there. Then the rows,
+        // locked where they are found, and each deleted by its key, whatever the optimizer thinks of a table without
+        // statistics.
         let request = format!(
             "{BEGIN};
 SELECT TIMESTAMPDIFF(MICROSECOND, {EPOCH}, expires_at) DIV 1000 FROM {table} FORCE INDEX (expires_at)
@@ -97,7 +99,8 @@ COMMIT",
 /// Runs a request of several statements to its end: the rows that it changed, and the first one that it returned.
 async fn run(connection: &mut MySqlConnection, request: String) -> Result<(u64, Option<MySqlRow>), sqlx::Error> {
     let (mut changed, mut first) = (0, None);
-    // Safe: made of constants, numbers, a holder's digits, and a `TableName`, which holds nothing but plain identifiers.
+    // Safe: made of constants, numbers, a holder's digits, and a `TableName`, which holds nothing but plain
+    // identifiers.
     let mut results = sqlx::raw_sql(AssertSqlSafe(request)).fetch_many(connection);
     while let Some(result) = poll_fn(|context| results.as_mut().poll_next(context)).await {
         match result? {

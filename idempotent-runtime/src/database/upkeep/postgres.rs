@@ -85,7 +85,8 @@ SELECT count(*) FROM lease",
 
 /// Reads a request to its end, which is its commit, and returns the row that it had.
 async fn only_row(connection: &mut PgConnection, request: String) -> Result<sqlx::postgres::PgRow, sqlx::Error> {
-    // Safe: made of constants, numbers, a holder's digits, and a `TableName`, which holds nothing but plain identifiers.
+    // Safe: made of constants, numbers, a holder's digits, and a `TableName`, which holds nothing but plain
+    // identifiers.
     let rows = sqlx::raw_sql(AssertSqlSafe(request)).fetch_all(connection).await?;
     rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
 }

@@ -58,7 +58,7 @@ async fn run() -> Result<()> {
     let store = ClaimStore::<Sqlite>::new(SqlitePool::connect_with(options).await?);
     store.migrate().await?;
     store.pool().execute("CREATE TABLE deliveries (sender TEXT PRIMARY KEY, messages INTEGER)").await?;
-    let janitor = Janitor::new(store.clone()).every(purge_every).spawn()?;
+    let janitor = Janitor::new(store.clone()).every(purge_every).try_spawn()?;
 
     let routes = Router::new()
         .route("/deliveries/{sender}/{id}", post(deliver))

@@ -63,8 +63,7 @@ async fn the_janitor_logs_what_it_has_purged_at_info_and_what_fails_at_warn() {
         .await
         .expect("SQLite");
     let (log, guard) = caught(tracing::Level::INFO);
-    let janitor =
-        Janitor::new(ClaimStore::new(pool.clone())).every(Duration::from_millis(50)).spawn().expect("possible");
+    let janitor = Janitor::new(ClaimStore::new(pool.clone())).every(Duration::from_millis(50)).spawn();
     while !log.text().contains("WARN") {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -75,7 +74,7 @@ async fn the_janitor_logs_what_it_has_purged_at_info_and_what_fails_at_warn() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     janitor.shutdown().await;
-    Janitor::new(ClaimStore::new(pool)).enabled(false).spawn().expect("possible").shutdown().await;
+    Janitor::new(ClaimStore::new(pool)).enabled(false).spawn().shutdown().await;
     drop(guard);
     let log = log.text();
     let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text} in {log}"));

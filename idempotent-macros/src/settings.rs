@@ -96,11 +96,9 @@ impl Settings {
         }
         let missing = missing(options, errors);
         check_combinations(options, missing, signature, errors);
-        let each = options.text(Name::Each).map(|text| Each::read(text, signature, errors));
-        // The templates name items that nobody knows.
-        let unknown = options.mentions(Name::Each) && !matches!(each, Some(Some(_)));
-        let each = each.flatten();
-        if unknown {
+        let each = options.text(Name::Each).and_then(|text| Each::read(text, signature, errors));
+        if options.mentions(Name::Each) && each.is_none() {
+            // The templates name items that nobody knows.
             return Self::of_nothing(consumer(options, signature, package, errors));
         }
         let scope = &Scope { signature, each: each.as_ref() };

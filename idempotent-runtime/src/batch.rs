@@ -90,9 +90,7 @@ impl Messages {
         };
         self.items.iter().zip(outcomes).filter_map(fresh).collect()
     }
-}
 
-impl Messages {
     /// What a batch that may not run leads to.
     pub(crate) fn judged(&self, verdict: Verdict) -> Result<Vec<ItemOutcome>, Error> {
         let identity = |index: usize| self.items.get(index).map_or_else(|| self.identity(), Message::identity);
@@ -116,7 +114,7 @@ impl Messages {
     pub(crate) fn observe(&self, outcomes: &[ItemOutcome]) {
         for (item, outcome) in self.items.iter().zip(outcomes) {
             match (outcome, &item.position) {
-                (ItemOutcome::Processed, _) => observe::processed(&item.identity()),
+                (ItemOutcome::Processed, _) => item.observe_processed(),
                 (ItemOutcome::Duplicate, _) => observe::duplicate(&item.identity()),
                 (ItemOutcome::Expired, _) => observe::expired(&item.identity()),
                 (ItemOutcome::Stale, Some(position)) => observe::stale(position),

@@ -95,7 +95,7 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    /// As in SQL and in the attribute.
+    /// As in SQL.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::ReadCommitted => "READ COMMITTED",

@@ -111,6 +111,11 @@ pub trait Operations: sqlx::Database {
         progress: Progress,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
+    /// Puts back the settings of a connection on which [`begin`](Operations::begin) has failed, and nothing else.
+    fn put_settings_back(_connection: &mut Self::Connection) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Creates or updates the claim table.
     fn migrate(pool: &Pool<Self>, table: &TableName) -> impl Future<Output = Result<(), Error>> + Send;
 

@@ -11,6 +11,8 @@ use crate::{ClaimStore, Database, Error, PurgeEnd, PurgeOptions, Purged, observe
 
 /// How long an instance that has died keeps the others from purging, beside the pause between two batches.
 const LEASE: Duration = Duration::from_secs(15);
+/// In place of an interval of zero.
+const SHORTEST: Duration = Duration::from_secs(1);
 /// Younger than this the lease is not renewed.
 const RENEW_AFTER: Duration = Duration::from_secs(5);
 
@@ -38,7 +40,7 @@ const RENEW_AFTER: Duration = Duration::from_secs(5);
 ///     let janitor = Janitor::new(ClaimStore::new(pool))
 ///         .every(Duration::from_secs(3600))
 ///         .enabled(std::env::var_os("NO_PURGE").is_none())
-///         .spawn()?;
+///         .try_spawn()?;
 ///     // … consume messages until it is time to stop …
 ///     janitor.shutdown().await;
 ///     Ok(())
@@ -77,7 +79,7 @@ impl<DB: Database> Janitor<DB> {
         self
     }
 
-    /// Starts it as a task of the async runtime.
+    /// Starts it as a task of the async runtime, if its settings can be meant.
     ///
     /// # Errors
     ///
@@ -87,7 +89,7 @@ impl<DB: Database> Janitor<DB> {
     /// # Panics
     ///
     /// Outside the async runtime that sqlx uses.
-    pub fn spawn(self) -> Result<JanitorHandle, Error> {
+    pub fn try_spawn(self) -> Result<JanitorHandle, Error> {
         if self.interval.is_zero() || self.interval > MAX_RETENTION {
             return Err(Error::Configuration(format!(
                 "an interval of {:?} between purges is not possible: choose more than zero and at most 36500 days",
@@ -95,6 +97,20 @@ impl<DB: Database> Janitor<DB> {
             )));
         }
         self.options.check()?;
+        Ok(self.spawn())
+    }
+
+    /// Starts it as a task of the async runtime.
+    ///
+    /// An interval of zero counts as one second, and a longer one than 36500 days as those. With options that cannot be meant
+    /// every purge fails, and says so at warn. [`try_spawn`](Janitor::try_spawn) refuses both at once.
+    ///
+    /// # Panics
+    ///
+    /// Outside the async runtime that sqlx uses.
+    #[expect(reason = "dropping the handle detaches the janitor, which may be what is wanted")]
+    pub fn spawn(mut self) -> JanitorHandle {
+        self.interval = if self.interval.is_zero() { SHORTEST } else { self.interval.min(MAX_RETENTION) };
         let (stop, stopped) = watch::channel(false);
         let (done, ended) = oneshot::channel();
         if self.enabled {
@@ -106,7 +122,7 @@ impl<DB: Database> Janitor<DB> {
         } else {
             tracing::info!(table = %self.store.statements().table, "the janitor is switched off");
         }
-        Ok(JanitorHandle { stop, ended })
+        JanitorHandle { stop, ended }
     }
 
     async fn work(self, mut stop: Stop) {

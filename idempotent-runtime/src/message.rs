@@ -140,6 +140,14 @@ impl Message {
         self.fingerprint.is_some() || self.handler.spec().replay
     }
 
+    /// Counts that its body has run and was committed.
+    pub(crate) fn observe_processed(&self) {
+        match (&self.claim, &self.position) {
+            (None, None) => observe::unclaimed(self.handler.consumer()),
+            _ => observe::processed(&self.identity()),
+        }
+    }
+
     /// What a message that may not run leads to.
     pub(crate) fn judged(&self, verdict: Verdict) -> Settled {
         let identity = self.identity();

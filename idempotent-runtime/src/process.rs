@@ -271,13 +271,13 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
                 }
             }
             Link::Leased(connection) if self.progress != Progress::Clean => {
-                if settle::<DB>(connection, self.progress).await.is_err() {
+                if restore_kept::<DB>(connection, self.progress).await.is_err() {
                     connection.close_on_drop();
                 }
             }
             Link::Bare(connection) if self.progress != Progress::Clean => {
                 // Whatever is wrong with the caller's connection, its next statement says so.
-                let _ = settle::<DB>(connection, self.progress).await;
+                let _ = restore_kept::<DB>(connection, self.progress).await;
             }
             Link::Pool { connection: None, .. } | Link::Leased(_) | Link::Bare(_) | Link::Transaction(_) => {}
         }
@@ -411,10 +411,12 @@ async fn restore_abandoned<DB: Database>(connection: &mut PoolConnection<DB>, pr
     }
 }
 
-/// Brings back a connection that the caller keeps. After a begin that failed there is nothing of ours on it: a transaction
-/// that is open is the caller's own, begun by text.
-async fn settle<DB: Database>(connection: &mut DB::Connection, progress: Progress) -> Result<(), sqlx::Error> {
-    if progress != Progress::Beginning && DB::is_tainted(connection, progress) {
+/// Brings back a connection that the caller keeps. After a begin that failed no transaction on it is ours: one that is
+/// open is the caller's own, begun by text.
+async fn restore_kept<DB: Database>(connection: &mut DB::Connection, progress: Progress) -> Result<(), sqlx::Error> {
+    if progress == Progress::Beginning {
+        DB::put_settings_back(connection).await?;
+    } else if DB::is_tainted(connection, progress) {
         DB::restore(connection, progress).await?;
     }
     if DB::ENDS_IN_AN_EMPTY_TRANSACTION { connection.ping().await } else { Ok(()) }

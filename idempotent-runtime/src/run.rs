@@ -14,7 +14,7 @@ use crate::process::{Work, lost};
 use crate::replay::{Replay, StoredValue};
 use crate::seen::Seen;
 use crate::store::Settings;
-use crate::{Database, Error, Outcome, observe};
+use crate::{Database, Error, Outcome};
 
 /// A claimed message whose body is to run now.
 pub struct Run<'s, DB: Database, W> {
@@ -125,10 +125,7 @@ impl<'s, DB: Database> Run<'s, DB, Message> {
         span.record("outcome", outcome);
         match (result, ended.and_then(|_| refused.map_or(Ok(()), Err))) {
             (Ok(value), Ok(())) => {
-                match (&message.claim, &message.position) {
-                    (None, None) => observe::unclaimed(message.handler.consumer()),
-                    _ => observe::processed(&message.identity()),
-                }
+                message.observe_processed();
                 Ok(Outcome::Processed(value))
             }
             (Err(error), Ok(())) => Err(error),

@@ -137,7 +137,12 @@ async fn no_setting_leaks_into_the_body_or_back_into_the_pool() {
         assert!(at_once(&mut connection, id, hold).await.unwrap().value().is_none_or(|seen| seen == own), "kept");
         assert_eq!(crate::wait_setting(&mut connection).await, own, "kept");
     }
-    drop(connection);
+    // Also where the claim was not to be had.
+    world.run("DELETE FROM processed_messages").await;
+    let rival = held(&world, "contended.at-once").await;
+    assert!(is_in_progress(&at_once(&mut connection, "1", hold).await.unwrap_err()));
+    assert_eq!(crate::wait_setting(&mut connection).await, own, "kept, and refused");
+    drop((rival, connection));
     for polls in 1..30 {
         drop_after(polls, at_once(&pool, &format!("dropped-{polls}"), hold)).await;
         let seen = at_once(&pool, &format!("after-{polls}"), hold).await.unwrap().value();

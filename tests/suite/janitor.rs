@@ -39,7 +39,7 @@ async fn nothing_is_purged_before_the_first_interval_and_the_old_is_after_it() {
     world.add_claims("live", 10, HOUR).await;
     let interval = Duration::from_secs(2);
     let start = Instant::now();
-    let janitor = janitor(&world).every(interval).spawn().unwrap();
+    let janitor = janitor(&world).every(interval).try_spawn();
     while start.elapsed() < interval {
         let left = world.number(CLAIMS).await;
         // Read before the interval was over, so counted before it.
@@ -57,12 +57,24 @@ async fn nothing_is_purged_before_the_first_interval_and_the_old_is_after_it() {
 async fn impossible_settings_are_refused_when_it_is_spawned() {
     let world = World::not_migrated(1).await;
     for interval in [Duration::ZERO, Duration::MAX, Duration::from_hours(36_501 * 24)] {
-        let refused = janitor(&world).every(interval).spawn();
+        let refused = janitor(&world).every(interval).try_spawn();
         assert!(matches!(refused, Err(Error::Configuration(_))), "{interval:?}");
     }
-    let refused = janitor(&world).options(PurgeOptions::new().batch_size(0)).spawn();
+    let refused = janitor(&world).options(PurgeOptions::new().batch_size(0)).try_spawn();
     assert!(matches!(refused, Err(Error::Configuration(_))));
-    janitor(&world).every(Duration::from_hours(36_500 * 24)).spawn().unwrap().shutdown().await;
+    janitor(&world).every(Duration::from_hours(36_500 * 24)).spawn().shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interval_of_zero_counts_as_a_second_where_nothing_is_refused() {
+    let world = World::new().await;
+    world.add_claims("old", 10, -2 * HOUR).await;
+    let working = janitor(&world).every(Duration::ZERO).spawn();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(world.number(CLAIMS).await, 10, "not before the first interval");
+    world.wait_for(CLAIMS, 0, Duration::from_secs(10)).await;
+    working.shutdown().await;
+    janitor(&world).every(Duration::MAX).spawn().shutdown().await;
 }
 
 /// A lease for a pause that is never made would never end.
@@ -72,14 +84,14 @@ async fn the_longest_pause_is_possible_and_keeps_nobody_out() {
     for pause in [Duration::MAX, Duration::new(u64::MAX, 0)] {
         world.add_claims("old", 20, -2 * HOUR).await;
         let options = PurgeOptions::new().batch_size(10).pause(pause).max_run_time(Duration::MAX);
-        let working = janitor(&world).every(Duration::from_millis(50)).options(options).spawn().unwrap();
+        let working = janitor(&world).every(Duration::from_millis(50)).options(options).spawn();
         world.wait_for(CLAIMS, 10, Duration::from_secs(5)).await;
         working.shutdown().await;
         world.run("DELETE FROM processed_messages").await;
     }
     world.add_claims("old", 20, -2 * HOUR).await;
     let options = PurgeOptions::new().batch_size(10).pause(Duration::MAX);
-    let working = janitor(&world).every(Duration::from_millis(50)).options(options).spawn().unwrap();
+    let working = janitor(&world).every(Duration::from_millis(50)).options(options).spawn();
     world.wait_for(CLAIMS, 0, Duration::from_secs(5)).await;
     working.shutdown().await;
 }
@@ -88,7 +100,7 @@ async fn the_longest_pause_is_possible_and_keeps_nobody_out() {
 async fn the_off_switch_starts_nothing() {
     let world = World::new().await;
     world.add_claims("old", 10, -2 * HOUR).await;
-    let off = janitor(&world).every(Duration::from_millis(50)).enabled(false).spawn().unwrap();
+    let off = janitor(&world).every(Duration::from_millis(50)).enabled(false).spawn();
     tokio::time::sleep(Duration::from_millis(500)).await;
     off.shutdown().await;
     assert_eq!(world.claims().await, 10);
@@ -100,7 +112,7 @@ async fn shutdown_lets_the_running_batch_end_and_starts_no_other() {
     world.add_claims("old", 200, -2 * HOUR).await;
     world.run(crate::SLOW_DELETIONS).await;
     let options = PurgeOptions::new().batch_size(20).pause(Duration::from_millis(1));
-    let working = janitor(&world).every(Duration::from_millis(50)).options(options).spawn().unwrap();
+    let working = janitor(&world).every(Duration::from_millis(50)).options(options).spawn();
     while world.number(CLAIMS).await == 200 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -111,7 +123,7 @@ async fn shutdown_lets_the_running_batch_end_and_starts_no_other() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.number(CLAIMS).await, left, "nothing happens after the end");
     // The lease has ended with it, so the next one need not wait.
-    let next = janitor(&world).every(Duration::from_millis(50)).spawn().unwrap();
+    let next = janitor(&world).every(Duration::from_millis(50)).spawn();
     world.wait_for(CLAIMS, 0, Duration::from_secs(10)).await;
     next.shutdown().await;
 }
@@ -121,9 +133,9 @@ async fn shutdown_does_not_wait_for_an_interval_or_a_pause() {
     let world = World::new().await;
     world.add_claims("old", 100, -2 * HOUR).await;
     let start = Instant::now();
-    janitor(&world).spawn().unwrap().shutdown().await;
+    janitor(&world).spawn().shutdown().await;
     let options = PurgeOptions::new().batch_size(10).pause(Duration::from_mins(1));
-    let pausing = janitor(&world).every(Duration::from_millis(50)).options(options).spawn().unwrap();
+    let pausing = janitor(&world).every(Duration::from_millis(50)).options(options).spawn();
     world.wait_for(CLAIMS, 90, Duration::from_secs(5)).await;
     tokio::time::timeout(Duration::from_secs(10), pausing.shutdown()).await.expect("it does not wait for the pause");
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
@@ -135,7 +147,7 @@ async fn named_instance(world: &World, name: &str, interval: u64, pause: u64) ->
     let pool = connect_with(&world.fresh, 2, crate::name_session(name)).await;
     let options = PurgeOptions::new().batch_size(10).pause(Duration::from_millis(pause));
     let janitor = Janitor::new(ClaimStore::new(pool)).every(Duration::from_millis(interval)).options(options);
-    janitor.spawn().unwrap()
+    janitor.spawn()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -180,11 +192,11 @@ async fn an_active_instance_that_is_killed_does_not_keep_the_others_from_purging
     let world = World::new().await;
     world.add_claims("old", 2_000, -2 * HOUR).await;
     let url = crate::url(&world.fresh);
-    let mut killed = Command::new(env!("CARGO_BIN_EXE_worker")).args([&url, "janitor", "10"]).spawn().unwrap();
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_worker")).args([&url, "janitor", "10"]).spawn();
     while world.number(CLAIMS).await == 2_000 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let survivor = janitor(&world).every(Duration::from_millis(200)).spawn().unwrap();
+    let survivor = janitor(&world).every(Duration::from_millis(200)).spawn();
     killed.kill().unwrap();
     killed.wait().unwrap();
     let left = world.number(CLAIMS).await;
@@ -196,7 +208,7 @@ async fn an_active_instance_that_is_killed_does_not_keep_the_others_from_purging
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_is_tried_again_after_the_next_interval() {
     let world = World::not_migrated(2).await;
-    let working = janitor(&world).every(Duration::from_millis(100)).spawn().unwrap();
+    let working = janitor(&world).every(Duration::from_millis(100)).spawn();
     tokio::time::sleep(Duration::from_millis(500)).await;
     idempotent_runtime::migrate(&world.pool).await.unwrap();
     world.add_claims("old", 10, -2 * HOUR).await;
@@ -208,14 +220,14 @@ async fn an_error_is_tried_again_after_the_next_interval() {
 async fn a_janitor_whose_handle_is_dropped_works_until_its_pool_is_closed() {
     let world = World::new().await;
     let pool = connect(&world.fresh, 1).await;
-    drop(Janitor::new(ClaimStore::new(pool.clone())).every(Duration::from_millis(100)).spawn().unwrap());
+    drop(Janitor::new(ClaimStore::new(pool.clone())).every(Duration::from_millis(100)).spawn());
     for _ in 0..2 {
         world.add_claims("old", 10, -2 * HOUR).await;
         world.wait_for(CLAIMS, 0, Duration::from_secs(10)).await;
     }
     // With one connection it takes nothing away from the consumers between its batches.
     pool.execute("INSERT INTO effects (id) VALUES ('1')").await.unwrap();
-    let handle = Janitor::new(ClaimStore::new(pool.clone())).every(Duration::from_millis(100)).spawn().unwrap();
+    let handle = Janitor::new(ClaimStore::new(pool.clone())).every(Duration::from_millis(100)).spawn();
     pool.close().await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     tokio::time::timeout(Duration::from_secs(5), handle.shutdown()).await.expect("it has ended");

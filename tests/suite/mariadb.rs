@@ -104,12 +104,6 @@ async fn isolation(connection: &mut Connection) -> String {
     level.to_lowercase().replace('-', " ")
 }
 
-/// Deadlocks that the server has counted.
-#[expect(clippy::unused_async, reason = "as on the other databases")]
-async fn deadlocks(_world: &harness::World) -> i64 {
-    0 // counted for the whole server alone
-}
-
 async fn fresh() -> Fresh {
     servers::Kind::Mariadb.fresh_database().await
 }

@@ -98,11 +98,6 @@ async fn isolation(connection: &mut Connection) -> String {
     sqlx::query_scalar("SHOW transaction_isolation").fetch_one(connection).await.expect("the setting")
 }
 
-/// Deadlocks that the server has counted in this database.
-async fn deadlocks(world: &World) -> i64 {
-    world.number("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").await
-}
-
 async fn fresh() -> Fresh {
     servers::Kind::Postgres.fresh_database().await
 }

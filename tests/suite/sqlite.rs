@@ -80,12 +80,6 @@ async fn isolation(_connection: &mut Connection) -> String {
     "serializable".to_owned()
 }
 
-/// Deadlocks that the server has counted.
-#[expect(clippy::unused_async, reason = "as on the other databases")]
-async fn deadlocks(_world: &World) -> i64 {
-    0
-}
-
 async fn fresh() -> Fresh {
     servers::Kind::Sqlite.fresh_database().await
 }

@@ -121,7 +121,7 @@ impl Operations for Sqlite {
             }
             // Somebody has begun a transaction that sqlx does not count.
             Err(error) if is_plain_error(&error) => Err(sqlx::Error::BeginFailed),
-            Err(error) => Err(error), // the next begin, or `restore`, puts the timeout back
+            Err(error) => Err(error), // the session puts the timeout back
         }
     }
 
@@ -241,9 +241,13 @@ impl Operations for Sqlite {
     }
 
     async fn restore(connection: &mut SqliteConnection, _progress: Progress) -> Result<(), sqlx::Error> {
-        Hooks::of(connection).await?.restore_busy_timeout(connection).await?;
+        Self::put_settings_back(connection).await?;
         rebuild(connection, "BEGIN").await?;
         unwind::<Self>(connection, 0).await
+    }
+
+    async fn put_settings_back(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        Hooks::of(connection).await?.restore_busy_timeout(connection).await
     }
 
     async fn migrate(pool: &Pool<Sqlite>, table: &TableName) -> Result<(), Error> {

@@ -108,7 +108,6 @@ impl<DB: Database> Janitor<DB> {
     /// # Panics
     ///
     /// Outside the async runtime that sqlx uses.
-    #[expect(reason = "dropping the handle detaches the janitor, which may be what is wanted")]
     pub fn spawn(mut self) -> JanitorHandle {
         self.interval = if self.interval.is_zero() { SHORTEST } else { self.interval.min(MAX_RETENTION) };
         let (stop, stopped) = watch::channel(false);

@@ -39,7 +39,7 @@ async fn nothing_is_purged_before_the_first_interval_and_the_old_is_after_it() {
     world.add_claims("live", 10, HOUR).await;
     let interval = Duration::from_secs(2);
     let start = Instant::now();
-    let janitor = janitor(&world).every(interval).try_spawn();
+    let janitor = janitor(&world).every(interval).spawn();
     while start.elapsed() < interval {
         let left = world.number(CLAIMS).await;
         // Read before the interval was over, so counted before it.
@@ -192,7 +192,7 @@ async fn an_active_instance_that_is_killed_does_not_keep_the_others_from_purging
     let world = World::new().await;
     world.add_claims("old", 2_000, -2 * HOUR).await;
     let url = crate::url(&world.fresh);
-    let mut killed = Command::new(env!("CARGO_BIN_EXE_worker")).args([&url, "janitor", "10"]).spawn();
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_worker")).args([&url, "janitor", "10"]).spawn().unwrap();
     while world.number(CLAIMS).await == 2_000 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

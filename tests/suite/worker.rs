@@ -64,7 +64,7 @@ macro_rules! consumer {
             pub(super) async fn clean(pool: Pool<$db>, size: u32) {
                 let options = PurgeOptions::new().batch_size(size).pause(Duration::from_millis(100));
                 let janitor = Janitor::new(ClaimStore::new(pool)).every(Duration::from_millis(500)).options(options);
-                let _working = janitor.spawn().expect("possible options");
+                let _working = janitor.spawn();
                 std::future::pending().await
             }
         }

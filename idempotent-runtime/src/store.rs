@@ -126,8 +126,8 @@ impl<DB: Database> ClaimStoreBuilder<DB> {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] for a table name that is not made of plain identifiers, and for a retention of zero or of
-    /// more than 36500 days.
+    /// [`Error::Configuration`] for a table name that is not made of plain identifiers, for a retention of zero or of more
+    /// than 36500 days, and for a seen cache that would remember messages for no time or for more than an hour.
     pub fn build(self) -> Result<ClaimStore<DB>, Error> {
         let mut statements = DB::statements(&TableName::parse(&self.table)?);
         statements.named = self.named_statements;

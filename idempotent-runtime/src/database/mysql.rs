@@ -39,7 +39,7 @@ use crate::sequence::Position;
 use crate::store::Settings;
 use crate::{Database, Error, migrate};
 
-/// In UTC whatever the session's time zone is. [`insert`] appends the values, and puts [`waiting`] in front.
+/// In UTC whatever the session's time zone is. [`write`] appends the values, and [`insert`] puts [`waiting`] in front.
 const CLAIM: &str = "INTO {table} (consumer, sender, `key`, fingerprint, expires_at) VALUES (";
 
 /// [`advance`] puts the values where `?` stands. Where the entity is as far, EXP fails with 1690, whatever the SQL mode: one row is

@@ -152,12 +152,16 @@ impl Field {
         }
         let Ok(part) = Part::parse(&value) else {
             let root = example_root(scope);
-            errors.on(
-                text,
-                format_args!(
-                    "`{value}` is no field: write a parameter and its fields, as in `{option} = \"{root}.{option}\"`"
-                ),
-            );
+            let message = if value.contains("now") {
+                format!(
+                    "`{value}` is the time of this delivery, another one at each redelivery: write the field of the message that \
+                     says when it came into being, a `SystemTime`, a `DateTime`, `UnixSeconds` or `UnixMillis`, as in \
+                     `{option} = \"{root}.{option}\"`"
+                )
+            } else {
+                format!("`{value}` is no field: write a parameter and its fields, as in `{option} = \"{root}.{option}\"`")
+            };
+            errors.on(text, message);
             return None;
         };
         let root = Root::read(&part, Notation::Bare, text, scope, errors)?;

@@ -16,6 +16,7 @@
 
 mod admin;
 mod database;
+mod distance;
 mod mariadb;
 mod pgbouncer;
 mod postgres;
@@ -25,6 +26,7 @@ mod server;
 mod sqlite;
 
 pub use database::{Database, Kind};
+pub use distance::Distance;
 pub use pgbouncer::PgBouncer;
 pub use proxy::{Cut, Proxy, Which};
 pub use server::Server;

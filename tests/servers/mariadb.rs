@@ -2,7 +2,7 @@
 
 use crate::database::Kind;
 use crate::process::{Plan, find_program};
-use crate::server::Engine;
+use crate::server::{Engine, Keeps};
 
 pub(crate) static ENGINE: Engine = Engine {
     kind: Kind::Mariadb,
@@ -41,7 +41,11 @@ exec "$server" --no-defaults --datadir="$folder/data" --tmpdir="$folder" --init-
 /// are never half old.
 const DURABLE: &str = "--innodb-flush-log-at-trx-commit=2 --innodb-doublewrite=1";
 
-fn plan(port: u16, password: &str, durable: bool) -> Option<Plan> {
+/// What a server of a few gigabytes has, beside the defaults.
+const PRODUCTION: &str = "--innodb-flush-log-at-trx-commit=1 --innodb-doublewrite=1 --innodb-buffer-pool-size=2G \
+    --innodb-log-file-size=1G";
+
+fn plan(port: u16, password: &str, keeps: Keeps) -> Option<Plan> {
     let folders = ["/usr/sbin".into(), "/usr/local/sbin".into(), "/usr/libexec".into()];
     let server = find_program(&["mariadbd"], &folders)?;
     let install = find_program(&["mariadb-install-db", "mysql_install_db"], &folders)?;
@@ -53,13 +57,21 @@ fn plan(port: u16, password: &str, durable: bool) -> Option<Plan> {
             ("install", install.into()),
             ("port", port.to_string().into()),
             ("password", password.to_owned().into()),
-            ("durable", if durable { DURABLE } else { "" }.into()),
+            (
+                "durable",
+                match keeps {
+                    Keeps::Nothing => "",
+                    Keeps::WhenKilled => DURABLE,
+                    Keeps::Always => PRODUCTION,
+                }
+                .into(),
+            ),
         ],
         prepare: PREPARE,
         serve: SERVE,
         // An orderly shutdown takes a second, for files that are thrown away.
         stop_signal: "KILL",
-        restarts: durable,
+        restarts: keeps == Keeps::WhenKilled,
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::database::Kind;
 use crate::process::{Plan, find_program};
-use crate::server::Engine;
+use crate::server::{Engine, Keeps};
 
 pub(crate) static ENGINE: Engine = Engine {
     kind: Kind::Postgres,
@@ -45,7 +45,11 @@ exec "$bin/postgres" -D data -p "$port" -k "$folder" -c listen_addresses=127.0.0
 /// are never half old.
 const DURABLE: &str = "-c synchronous_commit=on -c full_page_writes=on";
 
-fn plan(port: u16, password: &str, durable: bool) -> Option<Plan> {
+/// What a server of a few gigabytes has, beside the defaults.
+const PRODUCTION: &str = "-c fsync=on -c synchronous_commit=on -c full_page_writes=on -c autovacuum=on \
+    -c shared_buffers=1GB -c max_wal_size=8GB";
+
+fn plan(port: u16, password: &str, keeps: Keeps) -> Option<Plan> {
     // Its other programs are beside it, where a link in PATH leads to.
     let server = find_program(&["postgres"], &debian_folders())?.canonicalize().ok()?;
     let bin = server.parent()?.to_owned();
@@ -56,13 +60,21 @@ fn plan(port: u16, password: &str, durable: bool) -> Option<Plan> {
             ("bin", bin.into()),
             ("port", port.to_string().into()),
             ("password", password.to_owned().into()),
-            ("durable", if durable { DURABLE } else { "" }.into()),
+            (
+                "durable",
+                match keeps {
+                    Keeps::Nothing => "",
+                    Keeps::WhenKilled => DURABLE,
+                    Keeps::Always => PRODUCTION,
+                }
+                .into(),
+            ),
         ],
         prepare: PREPARE,
         serve: SERVE,
         // Immediate shutdown: a harder signal would leave shared memory behind.
         stop_signal: "QUIT",
-        restarts: durable,
+        restarts: keeps == Keeps::WhenKilled,
     })
 }
 

@@ -16,6 +16,17 @@ use crate::process::{Ended, Plan, Process};
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 
+/// What a private server keeps of what it has acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// Nothing: it is thrown away.
+    Nothing,
+    /// All of it if the server is killed. It is started again then.
+    WhenKilled,
+    /// All of it if the power fails, with the memory and the upkeep of a server in production.
+    Always,
+}
+
 /// What the servers differ in.
 pub(crate) struct Engine {
     pub(crate) kind: Kind,
@@ -26,7 +37,7 @@ pub(crate) struct Engine {
     /// What to do about a missing server.
     pub(crate) install: &'static str,
     /// How a private server is set up and run.
-    pub(crate) plan: fn(port: u16, password: &str, durable: bool) -> Option<Plan>,
+    pub(crate) plan: fn(port: u16, password: &str, keeps: Keeps) -> Option<Plan>,
     /// Address of the private server, without port and password.
     pub(crate) address: &'static str,
     /// What asks for its name and version, as one text.
@@ -60,7 +71,7 @@ impl Server {
         let engine = kind.engine()?;
         match std::env::var(engine.variable) {
             Ok(address) if !address.is_empty() => Self::given(engine, &address).await,
-            _ => Self::start(engine, false).await,
+            _ => Self::start(engine, Keeps::Nothing).await,
         }
     }
 
@@ -79,7 +90,16 @@ impl Server {
     ///
     /// What is missing, and the command that installs it.
     pub async fn start_durable(kind: Kind) -> Result<Self, String> {
-        Self::start(kind.engine()?, true).await
+        Self::start(kind.engine()?, Keeps::WhenKilled).await
+    }
+
+    /// A private server that writes to the disk as one in production does, for measurements.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, and the command that installs it.
+    pub async fn start_as_in_production(kind: Kind) -> Result<Self, String> {
+        Self::start(kind.engine()?, Keeps::Always).await
     }
 
     /// Kills the server with SIGKILL and waits until another one has recovered its data. Every connection breaks.
@@ -102,11 +122,11 @@ impl Server {
     }
 
     /// A private server, whatever the variables say.
-    pub(crate) async fn start(engine: &'static Engine, durable: bool) -> Result<Self, String> {
+    pub(crate) async fn start(engine: &'static Engine, keeps: Keeps) -> Result<Self, String> {
         let mut attempts = 3;
         loop {
             attempts -= 1;
-            match Self::start_once(engine, durable).await {
+            match Self::start_once(engine, keeps).await {
                 // Somebody else has taken the port between our choice and the server's start.
                 Err(error) if attempts > 0 && error.contains("in use") => {}
                 result => return result,
@@ -114,7 +134,7 @@ impl Server {
         }
     }
 
-    async fn start_once(engine: &'static Engine, durable: bool) -> Result<Self, String> {
+    async fn start_once(engine: &'static Engine, keeps: Keeps) -> Result<Self, String> {
         let name = engine.kind.name();
         let port = free_port().map_err(|error| format!("no free port: {error}"))?;
         // Other users of this machine can reach the port, and an administrator's account runs programs.
@@ -125,7 +145,7 @@ impl Server {
                 engine.variable, engine.install
             )
         };
-        let plan = (engine.plan)(port, &password, durable).ok_or_else(missing)?;
+        let plan = (engine.plan)(port, &password, keeps).ok_or_else(missing)?;
         let process = Process::start(plan).map_err(|error| match error.kind() {
             ErrorKind::NotFound => format!("{}: {error}", missing()),
             _ => format!("{name} does not start: {error}"),
@@ -258,19 +278,19 @@ mod tests {
     async fn a_missing_server_is_an_error_that_says_what_to_install() {
         for (engine, package) in [(&postgres::ENGINE, "postgresql"), (&mariadb::ENGINE, "mariadb-server")] {
             let missing = Box::leak(Box::new(Engine { plan: |_, _, _| None, ..*engine }));
-            let error = Server::start(missing, false).await.err().unwrap_or_default();
+            let error = Server::start(missing, Keeps::Nothing).await.err().unwrap_or_default();
             assert!(error.contains(&format!("`apt-get install -y {package}`")), "{error}");
         }
     }
 
     #[tokio::test]
     async fn a_server_that_does_not_start_is_an_error_with_the_end_of_its_log() {
-        let plan = |port, password: &str, durable| {
-            let plan = (postgres::ENGINE.plan)(port, password, durable)?;
+        let plan = |port, password: &str, keeps| {
+            let plan = (postgres::ENGINE.plan)(port, password, keeps)?;
             Some(Plan { serve: "echo 'out of luck'", ..plan })
         };
         let broken = Box::leak(Box::new(Engine { plan, ..postgres::ENGINE }));
-        let error = Server::start(broken, false).await.err().unwrap_or_default();
+        let error = Server::start(broken, Keeps::Nothing).await.err().unwrap_or_default();
         assert!(error.contains("out of luck"), "{error}");
     }
 }

@@ -1,0 +1,210 @@
+//! BENCHMARKS.md.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use servers::Kind;
+
+use crate::race::{Race, Spread, Stream};
+use crate::sections::Section;
+use crate::ways::Way;
+use crate::{Options, goals};
+
+/// Everything that was measured.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) versions: Vec<String>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) trips: Vec<Trips>,
+    /// Workers, and the rates of pgbench, by hand and by the attribute.
+    pub(crate) pgbench: Vec<(usize, [Vec<f64>; 3])>,
+    /// Workers, claims stored, and the ratio of the full table to the empty one.
+    pub(crate) stored: Vec<(Kind, usize, u64, Spread)>,
+    /// The command and its output.
+    pub(crate) programs: Vec<(Section, String, String)>,
+    pub(crate) took: Duration,
+}
+
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
+    pub(crate) section: Section,
+    pub(crate) workers: usize,
+    pub(crate) stream: Stream,
+    pub(crate) race: Race,
+}
+
+pub(crate) struct Trips {
+    pub(crate) kind: Kind,
+    /// Of a fresh message and of a duplicate.
+    pub(crate) singles: Vec<(Way, usize, usize)>,
+    /// By size.
+    pub(crate) batch: Vec<(Way, usize, usize)>,
+}
+
+impl Report {
+    pub(crate) fn race(&self, kind: Kind, section: Section, workers: usize, stream: Stream) -> Option<&Race> {
+        let entry = self.entries.iter().find(|entry| {
+            (entry.kind, entry.section, entry.workers, entry.stream) == (kind, section, workers, stream)
+        });
+        entry.map(|entry| &entry.race)
+    }
+
+    pub(crate) fn to_markdown(&self, options: &Options) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write(&mut text, options);
+        text
+    }
+
+    fn write(&self, text: &mut String, options: &Options) -> std::fmt::Result {
+        let effort = options.effort();
+        writeln!(
+            text,
+            "# Benchmarks\n\n\
+             The attribute against the lines that people write by hand, with sqlx, in one process and one run, taking turns:\n\n\
+             ```sh\n\
+             cargo bench -p tests --bench benchmark             # writes this file and its plots: {} min\n\
+             cargo bench -p tests --bench benchmark -- --quick  # prints the same from short rounds: 2 min\n\
+             ```\n\n\
+             Figures are ratios and counts; what is measured in seconds differs from machine to machine. This run: {}; {}; private \
+             servers with their defaults for durability (each commit is on the disk), SQLite in WAL mode with \
+             `synchronous = NORMAL`; client and server share the cores. {} rounds of {} ms a way; of the ratios, taken round by \
+             round, the median and the quartiles. By hand is `pool.begin`, `INSERT … ON CONFLICT DO NOTHING`, the effect, \
+             `commit`: without verification, fingerprint or an index for a purge (`tests/benches/benchmark/ways.rs`).\n",
+            self.took.as_secs().div_ceil(60),
+            machine(),
+            self.versions.join(", "),
+            effort.rounds,
+            effort.turn.as_millis(),
+        )?;
+        goals::write(text, self)?;
+        self.write_trips(text)?;
+        self.write_races(text)?;
+        self.write_pgbench(text)?;
+        for (section, command, output) in &self.programs {
+            writeln!(text, "## {}\n\n`cargo {command}`\n\n```text\n{}\n```\n", section.title(), output.trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn write_trips(&self, text: &mut String) -> std::fmt::Result {
+        if self.trips.is_empty() {
+            return Ok(());
+        }
+        writeln!(text, "## {}\n\nA proxy holds each reply back until nothing goes on without it.\n", Section::Trips.title())?;
+        writeln!(text, "| | | fresh | duplicate |\n|---|---|---|---|")?;
+        for Trips { kind, singles, .. } in &self.trips {
+            for (way, fresh, duplicate) in singles {
+                writeln!(text, "| {} | {} | {fresh} | {duplicate} |", kind.name(), way.name())?;
+            }
+        }
+        writeln!(text, "\n| | | batch of 10 | of 100 | of 1000 |\n|---|---|---|---|---|")?;
+        for Trips { kind, batch, .. } in &self.trips {
+            for way in [Way::ByHand, Way::Attribute] {
+                let cells: Vec<String> =
+                    batch.iter().filter(|(of, ..)| *of == way).map(|(.., waited)| waited.to_string()).collect();
+                writeln!(text, "| {} | {} | {} |", kind.name(), way.name(), cells.join(" | "))?;
+            }
+        }
+        writeln!(text)
+    }
+
+    fn write_races(&self, text: &mut String) -> std::fmt::Result {
+        for section in [Section::Fresh, Section::Duplicates, Section::Batches, Section::Distance] {
+            let entries: Vec<&Entry> = self.entries.iter().filter(|entry| entry.section == section).collect();
+            if entries.is_empty() {
+                continue;
+            }
+            writeln!(text, "## {}\n", section.title())?;
+            if let Some(plot) = section.plot() {
+                writeln!(text, "![{}](tests/benches/plots/{plot}.svg)\n", section.title())?;
+            }
+            writeln!(text, "| | | messages/s | × by hand, ping off | half of the rounds |\n|---|---|---|---|---|")?;
+            for Entry { kind, workers, stream, race, .. } in entries {
+                for way in race.ways() {
+                    let Spread { low, median, high } = race.ratio(*way, Way::ByHand);
+                    writeln!(
+                        text,
+                        "| {}, {} | {} | {:.0} | {median:.2} | {low:.2} to {high:.2} |",
+                        kind.name(),
+                        what(*stream, *workers),
+                        way.name(),
+                        race.rate(*way).median,
+                    )?;
+                }
+            }
+            writeln!(text)?;
+        }
+        if !self.stored.is_empty() {
+            writeln!(text, "## {}\n\n| | claims stored | × an empty table | half of the rounds |\n|---|---|---|---|", Section::Stored.title())?;
+            for (kind, workers, count, Spread { low, median, high }) in &self.stored {
+                let what = what(Stream::Fresh, *workers);
+                writeln!(text, "| {}, {what} | {count} | {median:.2} | {low:.2} to {high:.2} |", kind.name())?;
+            }
+            writeln!(text)?;
+        }
+        Ok(())
+    }
+
+    fn write_pgbench(&self, text: &mut String) -> std::fmt::Result {
+        if self.pgbench.is_empty() {
+            return Ok(());
+        }
+        writeln!(text, "## {}\n\n| | pgbench, messages/s | by hand × pgbench | idempotent × pgbench |\n|---|---|---|---|", Section::Pgbench.title())?;
+        for (workers, [pgbench, by_hand, attribute]) in &self.pgbench {
+            let median = |mut values: Vec<f64>| {
+                values.sort_by(f64::total_cmp);
+                values[values.len() / 2]
+            };
+            let ratio = |rates: &[f64]| median(rates.iter().zip(pgbench).skip(1).map(|(rate, of)| rate / of).collect());
+            let what = what(Stream::Fresh, *workers);
+            writeln!(text, "| {what} | {:.0} | {:.2} | {:.2} |", median(pgbench.clone()), ratio(by_hand), ratio(attribute))?;
+        }
+        writeln!(text)
+    }
+}
+
+impl Section {
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Trips => "Awaited round trips",
+            Self::Fresh => "Fresh messages",
+            Self::Duplicates => "Duplicates",
+            Self::Batches => "Batches",
+            Self::Distance => "A database 1 ms away, each way",
+            Self::Stored => "With many claims stored",
+            Self::Pgbench => "PostgreSQL against pgbench",
+            Self::Purge => "Beside a purge",
+            Self::Bytes => "Bytes a claim, PostgreSQL",
+            Self::Counts => "Instructions and allocations a message",
+            Self::CompileTime => "Compile time",
+        }
+    }
+
+    /// The name of its plot.
+    pub(crate) const fn plot(self) -> Option<&'static str> {
+        match self {
+            Self::Fresh => Some("fresh"),
+            Self::Duplicates => Some("duplicates"),
+            Self::Batches => Some("batches"),
+            Self::Distance => Some("distance"),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn what(stream: Stream, workers: usize) -> String {
+    let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
+    match stream {
+        Stream::Fresh | Stream::Duplicates => workers,
+        Stream::Hot => format!("{workers}, one message"),
+        Stream::Batches(size) => format!("batches of {size}"),
+    }
+}
+
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("", |(_, name)| name);
+    format!("{cores} cores of {model}")
+}

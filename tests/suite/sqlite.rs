@@ -5,6 +5,7 @@ mod adopting;
 mod batched;
 mod borrowed;
 mod checked;
+mod checked_batches;
 mod concurrent;
 mod contended;
 mod dated;

@@ -10,7 +10,7 @@ use crate::database::{Admission, Bulk, Verdict};
 use crate::message::Message;
 use crate::outcome::{Expired, Identity, InProgress, OccurredInFuture};
 use crate::process::Work;
-use crate::seen::Seen;
+use crate::seen::Memory;
 use crate::store::Settings;
 use crate::{Error, observe};
 
@@ -277,7 +277,7 @@ impl Work for Messages {
         Identity { consumer: self.handler.consumer().into(), sender: Cow::Borrowed(""), key: Cow::Borrowed("") }
     }
 
-    fn cached<'a>(&'a self, _settings: &'a Settings) -> Option<(&'a Seen, &'a Identity)> {
+    fn cached<'a>(&'a self, _settings: &'a Settings) -> Option<Memory<'a>> {
         None
     }
 }

@@ -306,6 +306,9 @@ impl<DB: Database> ClaimStore<DB> {
     /// Removes the claim of a message, so that its next delivery runs: for a message whose effect was undone by hand,
     /// or a dead letter to be replayed. `false` if it had none. All three in their stored forms.
     ///
+    /// The claim of a delivery that is running is not there yet on PostgreSQL, and waited for on the others. What this says
+    /// is so in either case: after `true` the next delivery runs, after `false` the delivery that was running counts.
+    ///
     /// # Errors
     ///
     /// [`Error::NotMigrated`], [`Error::Database`].
@@ -313,7 +316,7 @@ impl<DB: Database> ClaimStore<DB> {
         let forgotten = DB::forget(&self.pool, self.statements(), [consumer, sender, key]).await;
         if let Some(seen) = &self.settings.seen {
             let [consumer, sender, key] = [consumer, sender, key].map(|part| Cow::Owned(part.to_owned()));
-            seen.remove(&Identity { consumer, sender, key });
+            seen.forget(&Identity { consumer, sender, key });
         }
         forgotten.map_err(|error| process::table_error(error, self.statements()))
     }

@@ -269,7 +269,8 @@ impl Work for Messages {
     }
 
     fn span(&self) -> tracing::Span {
-        tracing::info_span!("batch", consumer = self.handler.consumer(), items = self.items.len())
+        let consumer = self.handler.consumer();
+        tracing::info_span!("batch", consumer, items = self.items.len(), outcome = tracing::field::Empty)
     }
 
     /// Of a message of the batch: nobody knows of which.

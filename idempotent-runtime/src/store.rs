@@ -329,7 +329,7 @@ impl<DB: Database> ClaimStore<DB> {
     ///
     /// MariaDB has to be 10.6, MySQL 8.0 or newer, for `SKIP LOCKED`, and may not log statements (`binlog_format`) in place of rows.
     /// On PostgreSQL the account needs the right to UPDATE the table too, which locking its rows asks for. Engines of its
-    /// protocol need its `ctid`, which `CockroachDB` and `YugabyteDB` do not have.
+    /// protocol need its `ctid`, which CockroachDB and YugabyteDB do not have.
     ///
     /// Dropping the future is safe: a batch in flight is deleted or not, and nothing is left open. A batch
     /// that fails with a transient error is tried again up to five times. The [`Janitor`](crate::Janitor) purges

@@ -52,7 +52,10 @@
 //! # use idempotent_runtime::testing::{Failure, Kit};
 //! # use sqlx::{SqlitePool, SqliteTransaction};
 //! #[idempotent(key = "{id}", each = "id in ids")]
-//! async fn credit_all(tx: &mut SqliteTransaction<'_>, ids: Vec<String>) -> sqlx::Result<()> {
+//! async fn credit_all(
+//!     tx: &mut SqliteTransaction<'_>,
+//!     ids: Vec<String>,
+//! ) -> sqlx::Result<()> {
 //!     for _ in ids {
 //!         sqlx::query("INSERT INTO credits VALUES (5)").execute(&mut **tx).await?;
 //!     }
@@ -62,7 +65,8 @@
 //! # pub async fn check(pool: SqlitePool) -> Result<(), Failure> {
 //! # idempotent_runtime::migrate(&pool).await?;
 //! # sqlx::query("CREATE TABLE credits (cents INTEGER)").execute(&pool).await.unwrap();
-//! let deliver = async |n| credit_all(&pool, vec![format!("evt_{n}"), format!("evt_{}", n + 1)]).await;
+//! let ids = |n| vec![format!("evt_{n}"), format!("evt_{}", n + 1)];
+//! let deliver = async |n| credit_all(&pool, ids(n)).await;
 //! Kit::new(&pool).check(deliver).await
 //! # }
 //! # }

@@ -31,6 +31,30 @@ mod payments {
     }
 }
 
+mod stock {
+    use idempotent_runtime::{Error, UnixSeconds, idempotent};
+    use sqlx::SqliteTransaction;
+
+    pub(super) struct Level {
+        pub(super) item: &'static str,
+        pub(super) version: u64,
+        pub(super) at: UnixSeconds,
+    }
+
+    #[idempotent(
+        key = "{level.item}:{level.version}",
+        consumer = "stock.set",
+        sequence(entity = "{level.item}", number = "level.version"),
+        occurred_at = "level.at",
+        expired = "skip",
+        fingerprint = "{level.item}",
+        replay
+    )]
+    pub(super) async fn set(_tx: &mut SqliteTransaction<'_>, level: &Level) -> Result<u8, Error> {
+        Ok(1)
+    }
+}
+
 /// As the documentation tells applications to do.
 #[test]
 fn the_catalogue_is_the_committed_one() {
@@ -122,7 +146,7 @@ fn retention_and_horizon_change_no_identity_and_the_consequence_is_told() {
 fn new_and_removed_handlers_are_told() {
     let without = |table: String| table.split_inclusive('\n').filter(|line| !line.contains("payments")).collect();
     one(without, "payments.settle", Identities::Stay, &["new", "messages too that others have processed"]);
-    let more = |table: String| table + "| `old.thing` | `` {id} `` |  |  | 1w |  | `old::thing` |\n";
+    let more = |table: String| table + "| `old.thing` | `` {id} `` |  |  | 1w |  |  | `old::thing` |\n";
     one(more, "old.thing", Identities::Stay, &["gone", "find nobody"]);
     // Two at once are two changes.
     assert_eq!(compared(|table| more(without(table))).len(), 2);
@@ -165,14 +189,86 @@ fn written() {
     catalog().compare_with_file("new.md").unwrap();
 }
 
+#[test]
+fn an_option_that_decides_whether_a_message_runs_is_compared_and_its_consequence_told() {
+    const OPTIONS: &str =
+        "number = level.version, occurred_at = level.at, fingerprint = {level.item}, expired = skip, replay";
+    assert!(catalog().to_markdown().contains(OPTIONS), "{}", catalog().to_markdown());
+    let was = |options: &'static str| move |table: String| table.replace(&format!("`` {OPTIONS} ``"), options);
+    let rest = "fingerprint = {level.item}, expired = skip, replay";
+    for (old, identities, parts) in [
+        (format!("number = level.at, occurred_at = level.at, {rest}"), Identities::Depend, ["`level.at`", "stale"]),
+        (
+            format!("number = level.version, {rest}"),
+            Identities::Stay,
+            ["occurred_at: `level.at` instead of none", "no longer run"],
+        ),
+        (
+            format!("number = level.version, occurred_at = level.sent, {rest}"),
+            Identities::Stay,
+            ["instead of `level.sent`", "runs again"],
+        ),
+        (
+            OPTIONS.replace("expired = skip, ", ""),
+            Identities::Stay,
+            ["expired: `skip` instead of none", "acknowledged without"],
+        ),
+        (
+            OPTIONS.replace("{level.item}", "{level.version}"),
+            Identities::Stay,
+            ["fingerprint: `{level.item}` instead of `{level.version}`", "none of the new fingerprints"],
+        ),
+        (OPTIONS.replace(", replay", ""), Identities::Stay, ["replay: it instead of none", "without a value"]),
+    ] {
+        let old = Box::leak(format!("`` {old} ``").into_boxed_str());
+        one(was(old), "stock.set", identities, &parts);
+    }
+    // What is gone is told too.
+    one(
+        |table| table.replace("`` missing = process ``", ""),
+        "payments.settle",
+        Identities::Stay,
+        &["missing: `process` instead of none", "each delivery"],
+    );
+    let more =
+        |table: String| table.replace("| 30d | 2w |  |", "| 30d | 2w | `` occurred_at = shipped.at, replay `` |");
+    let changes = compared(more);
+    assert_eq!(changes.len(), 2, "{changes:?}");
+    assert!(changes[0].2.contains("occurred_at: none instead of `shipped.at`") && changes[0].2.contains("runs again"));
+    assert!(changes[1].2.contains("no longer get the first answer"), "{changes:?}");
+}
+
+/// A wrong guess would tell somebody to take a name that another handler's claims have.
+#[test]
+fn of_several_handlers_that_it_may_have_been_each_is_named() {
+    let rows = |names: [&'static str; 2]| {
+        move |table: String| {
+            let row = table.lines().find(|line| line.contains("tests.note")).expect("it is there").to_owned();
+            let [first, second] = names.map(|name| {
+                let (consumer, function) = name.split_once(' ').expect("two names");
+                row.replace("`tests.note`", &format!("`{consumer}`")).replace("orders::note", function)
+            });
+            table.replace(&row, &format!("{first}\n{second}"))
+        }
+    };
+    let changes = compared(rows(["old.a orders::a", "old.b orders::b"]));
+    assert_eq!(changes.len(), 3, "{changes:?}");
+    let of_note = changes.iter().find(|(of, ..)| of == "tests.note").expect("it is told");
+    assert!(of_note.1 == Identities::Change && of_note.2.contains("was `old.a` or `old.b`"), "{changes:?}");
+    // The function itself is there, under another name.
+    let changes = compared(rows(["old.a orders::a", "old.b orders::note"]));
+    assert!(changes.iter().any(|(of, _, said)| of == "tests.note" && said.contains("renamed, was `old.b`")));
+    assert!(changes.iter().any(|(of, _, said)| of == "old.a" && said.contains("gone")), "{changes:?}");
+}
+
 /// What the comparison sees of a renamed handler, and that one with a name of its own keeps it.
 #[test]
 fn a_derived_consumer_follows_its_function_and_a_chosen_one_does_not() {
     let consumers: Vec<_> =
         catalog().handlers().iter().map(|handler| (handler.consumer(), handler.is_consumer_chosen())).collect();
-    assert_eq!(consumers, [("payments.settle", true), ("tests.note", false)]);
+    assert_eq!(consumers, [("payments.settle", true), ("stock.set", true), ("tests.note", false)]);
     // Called or not, they are there.
-    let _ = |pool: &SqlitePool, shipped: &orders::Shipped| {
-        drop((orders::note(pool, shipped), payments::settle(pool, "stripe", None)));
+    let _ = |pool: &SqlitePool, shipped: &orders::Shipped, level: &stock::Level| {
+        drop((orders::note(pool, shipped), payments::settle(pool, "stripe", None), stock::set(pool, level)));
     };
 }

@@ -160,6 +160,50 @@ async fn talk(tx: &mut SqliteTransaction<'_>, id: &str, fails: bool) -> sqlx::Re
     if fails { Err(sqlx::Error::RowNotFound) } else { Ok(()) }
 }
 
+#[idempotent(key = "{id}", each = "id in ids", consumer = "observed.talks_of_all")]
+async fn talk_of_all(tx: &mut SqliteTransaction<'_>, ids: Vec<u8>, fails: bool) -> sqlx::Result<()> {
+    talk_about(tx, ids.len()).await?;
+    if fails { Err(sqlx::Error::RowNotFound) } else { Ok(()) }
+}
+
+async fn talk_about(tx: &mut SqliteTransaction<'_>, items: usize) -> sqlx::Result<()> {
+    tracing::info!(items, "the body speaks");
+    sqlx::query("SELECT 1").execute(&mut **tx).await.map(drop)
+}
+
+#[tokio::test]
+async fn what_the_body_of_a_batch_logs_says_whose_it_is_and_how_it_ended() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let pool = pool().await;
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_span_events(FmtSpan::CLOSE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    talk_of_all(&pool, vec![1, 2], false).await.expect("no error");
+    talk_of_all(&pool, vec![1, 2], false).await.expect("no error");
+    talk_of_all(&pool, vec![1, 3], true).await.expect_err("its own");
+    drop(guard);
+    let closed = |log: &str| log.lines().filter(|line| line.contains(" close ")).map(str::to_owned).collect::<Vec<_>>();
+    for _ in 0..200 {
+        if closed(&log.text()).len() == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let log = log.text();
+    let span = "batch{consumer=\"observed.talks_of_all\" items=2";
+    let spoken: Vec<&str> = log.lines().filter(|line| line.contains("the body speaks")).collect();
+    assert!(spoken.len() == 2 && spoken.iter().all(|line| line.contains(span)), "{log}");
+    let closed = closed(&log);
+    assert_eq!(closed.len(), 2, "a batch of duplicates runs nothing:\n{log}");
+    assert!(closed[0].contains(&format!("{span} outcome=\"processed\"}}")), "{log}");
+    assert!(closed[1].contains(&format!("{span} outcome=\"failed\"}}")), "{log}");
+}
+
 #[tokio::test]
 async fn what_a_body_logs_says_which_message_it_is_about_and_how_it_ended() {
     let _alone = ONE_AT_A_TIME.lock().await;

@@ -1,7 +1,8 @@
 //! Taking over what hand-written code has remembered.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -203,32 +204,34 @@ pub(crate) async fn adopt<DB: Database>(store: &ClaimStore<DB>, adoption: &Adopt
     let handlers: Handlers = catalog().into_iter().map(|handler| (handler.consumer(), handler)).collect();
     let old = old_table(store, adoption, &handlers).await?;
     let mut adopted = Adopted::default();
-    let mut place: Option<OldRow> = None;
+    let mut page: Vec<OldRow> = Vec::new();
     loop {
-        let rows = retried(|| read(store, &old, place.as_ref())).await?;
-        let Some(last) = rows.last() else { return Ok(adopted) };
-        if rows.iter().any(|row| place.as_ref() == Some(row)) {
-            let id = &old.id;
-            return Err(refused(&format!("`{}` of type `{}` cannot be read page by page", id.name, id.sql_type)));
-        }
+        let rows = retried(|| read(store, &old, page.last())).await?;
+        // Each page begins at the last row of the one before: a collation may take other ids for that one's equals.
+        let known: HashSet<_> = page.iter().map(OldRow::name).collect();
+        let is_known = |row: &OldRow| known.contains(&row.name());
         let mut claims = Vec::with_capacity(rows.len());
+        let mut wanted = 0;
         for row in &rows {
-            adopted.read += 1;
+            let count = u64::from(!is_known(row));
+            adopted.read += count;
             let Some(handler) = adoption.handler_of(row.consumer.as_deref(), &handlers)? else {
-                adopted.left_out += 1;
+                adopted.left_out += count;
                 continue;
             };
             let Some((sender, key)) = adoption.identify(handler, &row.id)? else {
-                adopted.blank += 1;
+                adopted.blank += count;
                 continue;
             };
             match remaining(handler.retention(), row.age, old.processed_at.as_ref()) {
-                Some(remaining) => claims.push((handler.consumer(), sender, key, remaining)),
-                None => adopted.expired += 1,
+                Some(remaining) => {
+                    wanted += count;
+                    claims.push((handler.consumer(), sender, key, remaining));
+                }
+                None => adopted.expired += count,
             }
         }
         if !claims.is_empty() {
-            let wanted = claims.len() as u64;
             let claims = to_json(claims);
             let copied = retried(|| insert(store, &claims)).await;
             let copied = copied.map_err(|error| process::table_error(error, store.statements()))?;
@@ -236,7 +239,14 @@ pub(crate) async fn adopt<DB: Database>(store: &ClaimStore<DB>, adoption: &Adopt
             adopted.present += wanted.saturating_sub(copied);
         }
         tracing::debug!(table = &*adoption.table, ?adopted, "adopting");
-        place = Some(last.clone());
+        match (rows.iter().all(is_known), rows.len() < BATCH as usize) {
+            (false, _) => page = rows,
+            (true, true) => return Ok(adopted),
+            (true, false) => {
+                let id = &old.id;
+                return Err(refused(&format!("`{}` of type `{}` cannot be read page by page", id.name, id.sql_type)));
+            }
+        }
     }
 }
 
@@ -319,9 +329,9 @@ fn remaining(retention: Duration, age: Option<i64>, column: Option<&Column>) -> 
 }
 
 /// In the order of their identities, so that adoptions at once do not wait for each other in a circle. Stored forms are
-/// printable ASCII.
+/// printable ASCII. Of one identity the claim that is kept longest.
 fn to_json(mut claims: Vec<NewClaim>) -> String {
-    claims.sort();
+    claims.sort_by(|a, b| (a.0, &a.1, &a.2, Reverse(a.3)).cmp(&(b.0, &b.1, &b.2, Reverse(b.3))));
     claims.dedup_by(|a, b| (a.0, &a.1, &a.2) == (b.0, &b.1, &b.2));
     let mut json = String::from("[");
     for (index, (consumer, sender, key, remaining)) in claims.iter().enumerate() {
@@ -345,6 +355,12 @@ mod tests {
         let json = to_json(vec![("c", String::new(), printable.clone(), -5), ("a", "s".to_owned(), "k".to_owned(), 7)]);
         let escaped = printable.replace('\\', "\\\\").replace('"', "\\\"");
         assert_eq!(json, format!("[[\"a\",\"s\",\"k\",7],[\"c\",\"\",\"{escaped}\",-5]]"));
+    }
+
+    #[test]
+    fn of_several_rows_of_one_identity_the_one_that_is_kept_longest_counts() {
+        let of = |remaining| ("c", String::new(), "k".to_owned(), remaining);
+        assert_eq!(to_json(vec![of(5), of(9), of(-1)]), "[[\"c\",\"\",\"k\",9]]");
     }
 
     #[test]

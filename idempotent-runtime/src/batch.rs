@@ -10,7 +10,7 @@ use crate::database::{Admission, Bulk, Verdict};
 use crate::message::Message;
 use crate::outcome::{Expired, Identity, InProgress, OccurredInFuture};
 use crate::process::Work;
-use crate::seen::Seen;
+use crate::seen::Memory;
 use crate::store::Settings;
 use crate::{Error, observe};
 
@@ -269,7 +269,8 @@ impl Work for Messages {
     }
 
     fn span(&self) -> tracing::Span {
-        tracing::info_span!("batch", consumer = self.handler.consumer(), items = self.items.len())
+        let consumer = self.handler.consumer();
+        tracing::info_span!("batch", consumer, items = self.items.len(), outcome = tracing::field::Empty)
     }
 
     /// Of a message of the batch: nobody knows of which.
@@ -277,7 +278,7 @@ impl Work for Messages {
         Identity { consumer: self.handler.consumer().into(), sender: Cow::Borrowed(""), key: Cow::Borrowed("") }
     }
 
-    fn cached<'a>(&'a self, _settings: &'a Settings) -> Option<(&'a Seen, &'a Identity)> {
+    fn cached<'a>(&'a self, _settings: &'a Settings) -> Option<Memory<'a>> {
         None
     }
 }

@@ -218,6 +218,25 @@ impl Handler {
         &self.spec
     }
 
+    /// What else decides whether, and how, a message runs.
+    fn options(&self) -> String {
+        let Spec { number, missing, if_expired, replay, .. } = self.spec;
+        let mut options = Vec::new();
+        let values =
+            [("number", some(number)), ("occurred_at", self.occurred_at()), ("fingerprint", self.fingerprint())];
+        options.extend(values.into_iter().filter_map(|(name, value)| Some(format!("{name} = {}", value?))));
+        if if_expired == IfExpired::Skip {
+            options.push("expired = skip".to_owned());
+        }
+        if missing == Missing::Process {
+            options.push("missing = process".to_owned());
+        }
+        if replay {
+            options.push("replay".to_owned());
+        }
+        options.join(", ")
+    }
+
     fn place(&self) -> String {
         format!("`{}` ({}:{})", self.function(), self.file(), self.line())
     }
@@ -284,19 +303,20 @@ impl Catalog {
         self.0.iter().try_for_each(|handler| handler.check())
     }
 
-    /// A Markdown table of all handlers: commit it, and compare it in a test, so that a change of an identity is seen
-    /// in review: [`compare_with_file`](Self::compare_with_file). Two handlers' messages are never confused, but after a rename of its consumer or a change of its key
-    /// a handler takes messages that it has processed for new ones.
+    /// A Markdown table of all handlers: commit it, and [compare it in a test](Self::compare_with_file), so that a change
+    /// is seen in review. After a rename of its consumer or a change of its key a handler takes messages that it has
+    /// processed for new ones.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut table = String::from(
-            "| consumer | key | sender | sequence of | retention | horizon | function |\n|---|---|---|---|---|---|---|\n",
+            "| consumer | key | sender | sequence of | retention | horizon | options | function |\n\
+             |---|---|---|---|---|---|---|---|\n",
         );
         for handler in &self.0 {
             let horizon = handler.horizon().map_or_else(String::new, in_words);
             let _ = writeln!(
                 table,
-                "| `{}` | {} | {} | {} | {} | {} | `{}` |",
+                "| `{}` | {} | {} | {} | {} | {} | {} | `{}` |",
                 handler.consumer().replace('|', "\\|"),
                 code(handler.key()),
                 code(handler.sender()),
@@ -304,6 +324,7 @@ impl Catalog {
                 // Positions are never purged.
                 if handler.key().is_empty() { String::new() } else { in_words(handler.retention()) },
                 horizon,
+                code(&handler.options()),
                 handler.function(),
             );
         }

@@ -1,16 +1,8 @@
 //! What to know before production, a page each.
 //!
-//! | page | the question |
-//! |---|---|
-//! | [`retention`] | how long to keep claims, and what senders promise |
-//! | [`sizing`] | how many rows and bytes that makes |
-//! | [`dead_letters`] | how a parked message is replayed, step by step |
-//! | [`external_effects`] | what to do about mails, payments and brokers |
-//! | [`when_not_to_use_it`] | which handlers need none of this |
-//! | [`the_same_operation`] | one operation that comes under several ids |
-//! | [`tenants`] | customers whose ids may be the same |
-//! | [`adoption`] | how a table that hand-written code has filled is taken over |
-//! | [`observability`] | every metric, span, event and field, and the alerts |
+//! For each deployment: [`retention`], [`sizing`], [`observability`], and [`dead_letters`] as a procedure. While handlers are
+//! written: [`external_effects`], [`the_same_operation`], [`tenants`], [`when_not_to_use_it`]. Where hand-written code goes
+//! before: [`adoption`].
 
 #[doc = include_str!("../docs/retention.md")]
 pub mod retention {}

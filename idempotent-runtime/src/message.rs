@@ -10,7 +10,7 @@ use crate::key::{self, Encoded, Fingerprint, Writer};
 use crate::outcome::{Duplicate, Expired, FingerprintMismatch, Identity, InProgress, OccurredInFuture};
 use crate::process::Work;
 use crate::replay::StoredValue;
-use crate::seen::Seen;
+use crate::seen::Memory;
 use crate::sequence::{Position, SequenceNumber, Stale};
 use crate::store::Settings;
 use crate::timestamp::Timestamp;
@@ -243,8 +243,8 @@ impl Work for Message {
         self.identity()
     }
 
-    fn cached<'a>(&'a self, settings: &'a Settings) -> Option<(&'a Seen, &'a Identity)> {
+    fn cached<'a>(&'a self, settings: &'a Settings) -> Option<Memory<'a>> {
         let seen = settings.seen.as_ref().filter(|_| !self.recalls())?;
-        Some((seen, &self.claim.as_ref()?.0))
+        Some(seen.of(&self.claim.as_ref()?.0))
     }
 }

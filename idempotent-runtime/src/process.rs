@@ -17,7 +17,7 @@ use crate::observe::Timer;
 use crate::outcome::{Identity, InProgress};
 use crate::replay::{Replay, StoredValue};
 use crate::run::Run;
-use crate::seen::Seen;
+use crate::seen::Memory;
 use crate::source::Kind;
 use crate::store::Settings;
 use crate::{Database, Error, Outcome, Source, observe};
@@ -50,7 +50,7 @@ pub trait Work: Send + Sync {
     fn identity(&self) -> Identity;
 
     /// Where it is remembered once it is committed.
-    fn cached<'a>(&'a self, settings: &'a Settings) -> Option<(&'a Seen, &'a Identity)>;
+    fn cached<'a>(&'a self, settings: &'a Settings) -> Option<Memory<'a>>;
 }
 
 /// One delivery on its way through a handler. Outlives the transaction, so that it can bring the connection back.
@@ -146,7 +146,7 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
         let (work, settings): (&W, &Settings) = (work, settings);
         let consumer = work.handler().consumer();
         let seen = if matches!(link, Link::Pool { .. }) { work.cached(settings) } else { None };
-        if seen.is_some_and(|(seen, identity)| seen.contains(identity)) {
+        if seen.is_some_and(|memory| memory.is_seen()) {
             observe::seen(consumer);
             return Err(Refused(Refusal::Verdict(Verdict::Duplicate)));
         }
@@ -194,8 +194,8 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
                 Ok(Run { transaction, watch, work, outcomes, settings, seen, progress, span, timer: Timer::start() })
             }
             Ok(Err(verdict)) => {
-                if let (Verdict::Duplicate, Some((seen, identity))) = (&verdict, seen) {
-                    seen.insert(identity);
+                if let (Verdict::Duplicate, Some(memory)) = (&verdict, seen) {
+                    memory.keep();
                 }
                 match place {
                     Place::Own { reclaimable: true } => *progress = Progress::Refused,

@@ -9,10 +9,9 @@ use crate::claim::Claim;
 use crate::database::{Failed, Progress};
 use crate::message::Message;
 use crate::observe::Timer;
-use crate::outcome::Identity;
 use crate::process::{Work, lost};
 use crate::replay::{Replay, StoredValue};
-use crate::seen::Seen;
+use crate::seen::Memory;
 use crate::store::Settings;
 use crate::{Database, Error, Outcome};
 
@@ -25,7 +24,7 @@ pub struct Run<'s, DB: Database, W> {
     pub(crate) outcomes: Vec<ItemOutcome>,
     pub(crate) settings: &'s Settings,
     /// Where a processed message is remembered.
-    pub(crate) seen: Option<(&'s Seen, &'s Identity)>,
+    pub(crate) seen: Option<Memory<'s>>,
     pub(crate) progress: &'s mut Progress,
     /// Around body and commit.
     pub(crate) span: Span,
@@ -59,8 +58,8 @@ impl<'s, DB: Database, W: Work> Run<'s, DB, W> {
                 if *progress == Progress::Open {
                     *progress = Progress::Closed;
                 }
-                if let (true, Some((seen, identity))) = (commit, seen) {
-                    seen.insert(identity);
+                if let (true, Some(memory)) = (commit, seen) {
+                    memory.keep();
                 }
                 Ok(outcomes)
             }
@@ -157,7 +156,13 @@ impl<'s, DB: Database> Run<'s, DB, Messages> {
     pub async fn finish<T, E: HandlerError>(self, result: Result<T, E>) -> Result<Batch<T>, E> {
         let end = if result.is_ok() { End::Commit(None) } else { End::RollBack };
         let (work, span) = (self.work, self.span.clone());
-        let ended = self.end(end).instrument(span).await;
+        let ended = self.end(end).instrument(span.clone()).await;
+        let outcome = match (&result, &ended) {
+            (_, Err(_)) => "lost",
+            (Ok(_), Ok(_)) => "processed",
+            (Err(_), Ok(_)) => "failed",
+        };
+        span.record("outcome", outcome);
         match (result, ended) {
             (Ok(value), Ok(outcomes)) => {
                 work.observe(&outcomes);

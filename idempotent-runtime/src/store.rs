@@ -306,6 +306,9 @@ impl<DB: Database> ClaimStore<DB> {
     /// Removes the claim of a message, so that its next delivery runs: for a message whose effect was undone by hand,
     /// or a dead letter to be replayed. `false` if it had none. All three in their stored forms.
     ///
+    /// The claim of a delivery that is running is not there yet on PostgreSQL, and waited for on the others. What this says
+    /// is so in either case: after `true` the next delivery runs, after `false` the delivery that was running counts.
+    ///
     /// # Errors
     ///
     /// [`Error::NotMigrated`], [`Error::Database`].
@@ -313,7 +316,7 @@ impl<DB: Database> ClaimStore<DB> {
         let forgotten = DB::forget(&self.pool, self.statements(), [consumer, sender, key]).await;
         if let Some(seen) = &self.settings.seen {
             let [consumer, sender, key] = [consumer, sender, key].map(|part| Cow::Owned(part.to_owned()));
-            seen.remove(&Identity { consumer, sender, key });
+            seen.forget(&Identity { consumer, sender, key });
         }
         forgotten.map_err(|error| process::table_error(error, self.statements()))
     }
@@ -326,7 +329,7 @@ impl<DB: Database> ClaimStore<DB> {
     ///
     /// MariaDB has to be 10.6, MySQL 8.0 or newer, for `SKIP LOCKED`, and may not log statements (`binlog_format`) in place of rows.
     /// On PostgreSQL the account needs the right to UPDATE the table too, which locking its rows asks for. Engines of its
-    /// protocol need its `ctid`, which `CockroachDB` and `YugabyteDB` do not have.
+    /// protocol need its `ctid`, which CockroachDB and YugabyteDB do not have.
     ///
     /// Dropping the future is safe: a batch in flight is deleted or not, and nothing is left open. A batch
     /// that fails with a transient error is tried again up to five times. The [`Janitor`](crate::Janitor) purges

@@ -41,6 +41,48 @@
 //! the handler too. The same number is the same message, other numbers are other messages *of the same kind*, whose
 //! effects are as large.
 //!
+//! # Batches
+//!
+//! A handler with `each` is checked in the same way: the number stands for a batch, and makes the keys of its items.
+//!
+//! ```
+//! # #[cfg(all(feature = "sqlite", feature = "macros"))]
+//! # mod example {
+//! # use idempotent_runtime::idempotent;
+//! # use idempotent_runtime::testing::{Failure, Kit};
+//! # use sqlx::{SqlitePool, SqliteTransaction};
+//! #[idempotent(key = "{id}", each = "id in ids")]
+//! async fn credit_all(
+//!     tx: &mut SqliteTransaction<'_>,
+//!     ids: Vec<String>,
+//! ) -> sqlx::Result<()> {
+//!     for _ in ids {
+//!         sqlx::query("INSERT INTO credits VALUES (5)").execute(&mut **tx).await?;
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # pub async fn check(pool: SqlitePool) -> Result<(), Failure> {
+//! # idempotent_runtime::migrate(&pool).await?;
+//! # sqlx::query("CREATE TABLE credits (cents INTEGER)").execute(&pool).await.unwrap();
+//! let ids = |n| vec![format!("evt_{n}"), format!("evt_{}", n + 1)];
+//! let deliver = async |n| credit_all(&pool, ids(n)).await;
+//! Kit::new(&pool).check(deliver).await
+//! # }
+//! # }
+//! # #[cfg(all(feature = "sqlite", feature = "macros"))]
+//! # #[tokio::main]
+//! # async fn main() {
+//! #     example::check(sqlx::SqlitePool::connect("sqlite::memory:").await.unwrap()).await.unwrap();
+//! # }
+//! # #[cfg(not(all(feature = "sqlite", feature = "macros")))]
+//! # fn main() {}
+//! ```
+//!
+//! A batch has run if one of its items was processed, and is recognised if none was. These overlap: each has an item of
+//! the one before, so that the body is tested with batches that are fresh in part. A body that works on its old items too
+//! then fails at a unique key.
+//!
 //! # What is found
 //!
 //! | mistake | by | the failure says |
@@ -69,6 +111,7 @@
 //! - Deliveries run on the task of the test, none is spawned. What a handler spawns is not seen before it is done.
 //! - An in-memory SQLite pool needs `max_connections(1)`, as everywhere.
 
+mod delivered;
 mod deliveries;
 mod failure;
 mod inspect;
@@ -78,6 +121,7 @@ mod recorder;
 mod state;
 mod verdicts;
 
+pub use delivered::Delivered;
 pub use failure::Failure;
 #[doc(hidden)]
 pub use inspect::Inspect;

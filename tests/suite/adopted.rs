@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use idempotent_runtime::{Adoption, ClaimStore, Error, idempotent};
+use idempotent_runtime::{Adopted, Adoption, ClaimStore, Error, idempotent};
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::handlers::{self, Message};
@@ -133,6 +133,53 @@ async fn numbers_are_paged_as_numbers() {
     world.run(&format!("INSERT INTO old SELECT number * 7 FROM {}", numbers(1_700))).await;
     let adopted = store(&world).adopt(Adoption::of_table("old").handler("tests.count")).await.unwrap();
     assert_eq!((adopted.read, adopted.copied), (1_700, 1_700));
+}
+
+#[tokio::test]
+async fn a_table_without_rows_is_adopted_as_nothing() {
+    let world = World::new().await;
+    world.run(&format!("CREATE TABLE old (id {OLD_ID} NOT NULL PRIMARY KEY)")).await;
+    let adopted = store(&world).adopt(Adoption::of_table("old").handler("tests.count")).await.unwrap();
+    assert_eq!((adopted, world.claims().await), (Adopted::default(), 0));
+}
+
+/// Three ids in each case that the column's collation takes for one, so that they stand on both sides of the end of a
+/// page.
+#[tokio::test]
+async fn ids_that_the_old_tables_collation_takes_for_equal_are_all_adopted() {
+    let world = World::new().await;
+    if let Some(sql) = crate::CASELESS_COLLATION {
+        world.run(sql).await;
+    }
+    for columns in ["", "consumer VARCHAR(50) NOT NULL, "] {
+        world.run(&format!("CREATE TABLE old ({columns}id {} NOT NULL)", crate::CASELESS_ID)).await;
+        let of = if columns.is_empty() { "" } else { "'tests.count', " };
+        for prefix in ["evt", "EVT", "Evt"] {
+            world.run(&format!("INSERT INTO old SELECT {of}CONCAT('{prefix}-', number) FROM {}", numbers(700))).await;
+        }
+        let old = Adoption::of_table("old");
+        let old = if of.is_empty() { old.handler("tests.count") } else { old.consumer_column("consumer") };
+        let adopted = store(&world).adopt(old).await.unwrap();
+        assert_eq!((adopted.read, adopted.copied, adopted.present), (2_100, 2_100, 0), "{columns}");
+        assert!(handlers::count(&world.pool, "EVT-700").await.unwrap().is_duplicate());
+        assert!(handlers::count(&world.pool, "eVT-700").await.unwrap().is_processed(), "another key, as everywhere");
+        world.run("DROP TABLE old").await;
+        world.run("DELETE FROM processed_messages").await;
+    }
+}
+
+#[tokio::test]
+async fn of_rows_with_the_same_id_the_youngest_counts_on_whatever_page() {
+    let world = World::new().await;
+    let (column, moment) = crate::OLD_TIMES[0];
+    world.run(&format!("CREATE TABLE old (id {OLD_ID} NOT NULL, at {column})")).await;
+    // 499 ids come before, so that the page ends between the two.
+    for (id, age, count) in [("a", 1, 499), ("b", 10, 1), ("b", 1, 1)] {
+        let time = crate::old_time(-age * 24 * HOUR, moment);
+        world.run(&format!("INSERT INTO old SELECT CONCAT('{id}-', number), {time} FROM {}", numbers(count))).await;
+    }
+    store(&world).adopt(Adoption::of_table("old").time_column("at").handler("tests.count")).await.unwrap();
+    assert!(handlers::count(&world.pool, "b-1").await.unwrap().is_duplicate());
 }
 
 #[tokio::test]

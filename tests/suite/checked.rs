@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use idempotent_runtime::testing::{Aged, Failure, Kit, Recorder};
-use idempotent_runtime::{Claim, Error, Outcome, UnixSeconds, idempotent};
+use idempotent_runtime::{Claim, ClaimStore, Error, Outcome, UnixSeconds, idempotent};
 use sqlx::{AssertSqlSafe, Executor as _, Pool};
 
 use crate::harness::World;
 use crate::{Db, Tx};
 
-fn insert(table: &str, id: &str) -> AssertSqlSafe<String> {
+pub(crate) fn insert(table: &str, id: &str) -> AssertSqlSafe<String> {
     AssertSqlSafe(format!("INSERT INTO {table} (id) VALUES ('{id}')"))
 }
 
@@ -59,6 +59,14 @@ async fn swallows(#[tx] tx: &mut Tx<'_>, id: &str) -> sqlx::Result<()> {
     Ok(())
 }
 
+/// On PostgreSQL its last statement fails for the error of the one before.
+#[idempotent(key = "{id}", consumer = "checked.swallows_early")]
+async fn swallows_early(#[tx] tx: &mut Tx<'_>, id: &str) -> sqlx::Result<()> {
+    let _ = tx.execute(insert("singles", id)).await;
+    tx.execute(insert("effects", id)).await?;
+    Ok(())
+}
+
 #[idempotent(key = "{id}", consumer = "checked.mails_first")]
 async fn mails_first(#[tx] tx: &mut Tx<'_>, id: &str, mails: &Recorder) -> sqlx::Result<()> {
     mails.record(format!("mail about {id}"));
@@ -94,7 +102,7 @@ async fn idle(#[tx] tx: &mut Tx<'_>, id: &str) -> sqlx::Result<()> {
 }
 
 /// That the kit fails, and says all of this.
-fn fails<T>(found: Result<T, Failure>, parts: &[&str]) {
+pub(crate) fn fails<T>(found: Result<T, Failure>, parts: &[&str]) {
     let Err(failure) = found else { panic!("the kit has passed what is wrong: {parts:?} was expected") };
     let text = failure.to_string();
     for part in parts {
@@ -185,6 +193,8 @@ async fn a_swallowed_error_is_found() {
     kit.twice(deliver).await.expect("nothing has failed yet");
     let seen = if crate::ERROR_ABORTS { "the body went on as if it had not" } else { "yet the delivery is processed" };
     fails(kit.check(deliver).await, &["table `singles` refused a write", seen, "ignores the error of a statement"]);
+    let deliver = async |n| swallows_early(pool, &id(100 + n)).await;
+    fails(kit.check(deliver).await, &["table `singles` refused a write", seen, "ignores the error of a statement"]);
     // The table is writable again.
     right(pool, "later").await.unwrap();
 }
@@ -198,10 +208,7 @@ async fn a_key_from_a_fresh_id_is_found() {
     let deliver = async |_n| right(pool, &format!("fresh-{}", fresh.fetch_add(1, Ordering::Relaxed))).await;
     let parts = ["a later delivery of message 1 is processed", "`fresh-0` of", "`fresh-1` of", "made on delivery"];
     fails(Kit::new(pool).check(deliver).await, &parts);
-    fails(
-        Kit::new(pool).twice(async |_n| maybe(pool, None).await).await,
-        &["it has no claim", "missing = \"process\""],
-    );
+    fails(Kit::new(pool).twice(async |_n| maybe(pool, None).await).await, &["no claim", "missing = \"process\""]);
     // The opposite: one key for all of them.
     let same = async |_n| right(pool, "same").await;
     fails(Kit::new(pool).check(same).await, &["is duplicate, and was to do the work", "have the same key"]);
@@ -239,6 +246,30 @@ async fn a_delivery_without_a_visible_effect_proves_nothing_and_fails() {
     let kit = Kit::new(pool);
     let broken = async |_n| Err::<Outcome<()>, _>(Error::from(sqlx::Error::RowNotFound));
     fails(kit.check(broken).await, &["the first delivery of message 1 is failed", "RowNotFound"]);
+}
+
+/// Claims are no effect, in whatever table they are, and what is committed with one is not outside the transaction.
+#[tokio::test]
+async fn a_handler_of_another_store_than_the_kits_is_checked_and_told_from_one_that_does_nothing() {
+    let world = World::new().await;
+    let pool = &world.pool;
+    let store = ClaimStore::builder(pool.clone()).table("other_claims").build().unwrap();
+    store.migrate().await.unwrap();
+    fails(Kit::new(pool).check(async |n| idle(&store, &id(n)).await).await, &["the test proves nothing"]);
+    let kit = Kit::new(pool);
+    let deliver = async |n| right(&store, &id(n)).await;
+    kit.twice(deliver).await.unwrap();
+    kit.refused(deliver).await.unwrap();
+    kit.interrupted(deliver).await.unwrap();
+    fails(kit.aged(deliver).await, &["is duplicate, although", "in another table: `Kit::of(&store)`"]);
+    Kit::of(&store).check(async |n| right(&store, &id(100 + n)).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_database_without_the_claim_table_is_told_to_be_migrated() {
+    let world = World::not_migrated(2).await;
+    let pool = &world.pool;
+    fails(Kit::new(pool).check(async |n| idle(pool, &id(n)).await).await, &["`processed_messages`", "migrate"]);
 }
 
 #[tokio::test]

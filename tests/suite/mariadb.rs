@@ -5,6 +5,7 @@ mod adopting;
 mod batched;
 mod borrowed;
 mod checked;
+mod checked_batches;
 mod concurrent;
 mod contended;
 mod cuts;
@@ -159,6 +160,9 @@ const PARAMETER: &str = "?";
 const OLD_ID: &str = "VARCHAR(700) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 const OLD_CLAIM: &str = "INSERT IGNORE INTO processed_messages (id) VALUES (?)";
 const OLD_CLAIM_OF_CONSUMER: &str = "INSERT IGNORE INTO processed_messages (consumer, id) VALUES ('credit', ?)";
+/// A column that tells no upper case from lower, and what has to be made for it.
+const CASELESS_COLLATION: Option<&str> = None;
+const CASELESS_ID: &str = "VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci";
 /// Columns for ids that are no text, with one of them.
 const OTHER_IDS: &[(&str, &str, &str)] = &[
     ("BIGINT UNSIGNED", "18446744073709551615", "18446744073709551615"),

@@ -5,6 +5,7 @@ mod adopting;
 mod batched;
 mod borrowed;
 mod checked;
+mod checked_batches;
 mod concurrent;
 mod contended;
 mod cuts;
@@ -165,6 +166,10 @@ const OLD_ID: &str = "VARCHAR(700)";
 const OLD_CLAIM: &str = "INSERT INTO processed_messages (id) VALUES ($1) ON CONFLICT DO NOTHING";
 const OLD_CLAIM_OF_CONSUMER: &str =
     "INSERT INTO processed_messages (consumer, id) VALUES ('credit', $1) ON CONFLICT DO NOTHING";
+/// A column that tells no upper case from lower, and what has to be made for it.
+const CASELESS_COLLATION: Option<&str> =
+    Some("CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)");
+const CASELESS_ID: &str = "VARCHAR(100) COLLATE caseless";
 /// Columns for ids that are no text, with one of them.
 const OTHER_IDS: &[(&str, &str, &str)] = &[
     ("BIGINT", "9007199254740993", "9007199254740993"),

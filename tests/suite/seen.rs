@@ -1,12 +1,13 @@
 //! The seen cache: a storm of duplicates costs the database nothing, and nothing is in it too early.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use idempotent_runtime::{ClaimStore, Error, Outcome, idempotent};
 
 use crate::Tx;
 use crate::handlers::{Message, Step, effect, record, record_by_sender, scripted};
-use crate::harness::{World, rounds};
+use crate::harness::{World, drop_after, rounds};
 
 #[idempotent(key = "{id}", replay, consumer = "seen.replay")]
 async fn answer(#[tx] tx: &mut Tx<'_>, id: &str) -> Result<u8, Error> {
@@ -110,6 +111,38 @@ async fn another_process_that_forgets_is_heard_within_the_time_to_live() {
     let clone = store.clone();
     assert!(clone.forget("tests.record", "", "1").await.unwrap());
     assert!(record(&store, "1").await.unwrap().is_processed(), "a clone is the same store");
+}
+
+/// What `forget` says is so, at whatever point of its way a delivery stands meanwhile, the moment among them at which its
+/// COMMIT has come through and its reply has not.
+#[tokio::test]
+async fn what_is_forgotten_while_a_handler_runs_is_remembered_by_nobody() {
+    let world = World::new().await;
+    let (mut forgotten, mut polls) = (0, 0);
+    // A poll may take several steps at once, so that the moment is not met every time.
+    for number in 0..300 {
+        polls += 1;
+        let store = cached(&world);
+        let id = format!("running-{number}");
+        let mut running = pin!(record(&store, &id));
+        if drop_after(polls, running.as_mut()).await.is_some() {
+            if forgotten > 0 {
+                return;
+            }
+            polls = 0;
+            continue;
+        }
+        // The database does what it was asked, and nobody looks at its reply.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let forgetting = store.forget("tests.record", "", &id);
+        let forget = tokio::time::timeout(Duration::from_millis(150), forgetting).await.ok();
+        assert!(running.await.unwrap().is_processed(), "after {polls} polls");
+        let Some(forget) = forget else { continue }; // it waits for the handler, and may delete its claim yet
+        let forget = forget.unwrap();
+        forgotten += u32::from(forget);
+        assert_eq!(record(&store, &id).await.unwrap().is_processed(), forget, "after {polls} polls");
+    }
+    panic!("nothing was forgotten between a commit and its reply");
 }
 
 #[tokio::test]

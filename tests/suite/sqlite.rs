@@ -5,6 +5,7 @@ mod adopting;
 mod batched;
 mod borrowed;
 mod checked;
+mod checked_batches;
 mod concurrent;
 mod contended;
 mod dated;
@@ -138,6 +139,9 @@ const OLD_ID: &str = "TEXT";
 const OLD_CLAIM: &str = "INSERT INTO processed_messages (id) VALUES (?) ON CONFLICT DO NOTHING";
 const OLD_CLAIM_OF_CONSUMER: &str =
     "INSERT INTO processed_messages (consumer, id) VALUES ('credit', ?) ON CONFLICT DO NOTHING";
+/// A column that tells no upper case from lower, and what has to be made for it.
+const CASELESS_COLLATION: Option<&str> = None;
+const CASELESS_ID: &str = "TEXT COLLATE NOCASE";
 /// Columns for ids that are no text, with one of them.
 const OTHER_IDS: &[(&str, &str, &str)] = &[
     ("INTEGER", "9007199254740993", "9007199254740993"),

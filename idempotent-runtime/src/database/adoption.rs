@@ -21,12 +21,12 @@ pub trait Adopting: sqlx::Database {
         table: &TableName,
     ) -> impl Future<Output = Result<Vec<Column>, sqlx::Error>> + Send;
 
-    /// The old rows after a place, in the order of consumer and id, at most so many. Rows without one of the two are
+    /// The old rows from a place on, in the order of consumer and id, at most so many. Rows without one of the two are
     /// passed over: nothing equals NULL, so no duplicate was ever recognised by them.
     fn read(
         connection: &mut Self::Connection,
         old: &OldTable,
-        after: Option<&OldRow>,
+        from: Option<&OldRow>,
         limit: u32,
     ) -> impl Future<Output = Result<Vec<OldRow>, sqlx::Error>> + Send;
 
@@ -88,4 +88,11 @@ pub struct OldRow {
     pub(crate) age: Option<i64>,
     /// Of a dynamic id: whether it is a number or bytes.
     pub(crate) kind: ColumnKind,
+}
+
+impl OldRow {
+    /// What tells it from other rows.
+    pub(crate) fn name(&self) -> (Option<&str>, &str) {
+        (self.consumer.as_deref(), &self.id)
+    }
 }

@@ -19,9 +19,12 @@ impl TableName {
     /// What is appended to make the name of the table that records the migrations.
     const MIGRATIONS: &str = "_migrations";
     /// What is appended to make the name of the table of positions.
-    const POSITIONS: &str = "_positions";
+    pub(crate) const POSITIONS: &str = "_positions";
     /// What is appended to make the name of the table that says which janitor is active.
     const JANITOR: &str = "_janitor";
+    /// Every claim table has a table of each of these names beside it.
+    #[cfg(feature = "testing")]
+    pub(crate) const BESIDE: [&str; 3] = [Self::MIGRATIONS, Self::POSITIONS, Self::JANITOR];
     /// What is appended to make the name of the index over the expiry, where an index needs one of its own in the schema.
     const EXPIRY_INDEX: &str = "_expires_at";
     /// PostgreSQL's limit for an identifier is 63 bytes, MySQL's 64 characters.
@@ -50,15 +53,6 @@ impl TableName {
     #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn parts(&self) -> (Option<&str>, &str) {
         (self.schema.as_deref(), &self.name)
-    }
-
-    /// Whether a table is this one or one of those beside it. A claim table without a schema is where the database looks
-    /// first, which its name alone does not tell.
-    #[cfg(feature = "testing")]
-    pub(crate) fn is_own(&self, schema: Option<&str>, table: &str) -> bool {
-        let suffixes = ["", Self::MIGRATIONS, Self::POSITIONS, Self::JANITOR];
-        suffixes.iter().any(|suffix| table.eq_ignore_ascii_case(&format!("{}{suffix}", self.name)))
-            && (self.schema.is_none() || schema.is_none() || self.schema.as_deref() == schema)
     }
 
     /// Schema and name of the claims and of the positions.

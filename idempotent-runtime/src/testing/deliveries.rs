@@ -7,75 +7,49 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::Failure;
+use super::delivered::{Delivered, Ended, Numbered};
 use super::notes::{Notes, Watched};
-use crate::Outcome;
 
 /// A rival may have to find out first that its client is gone.
 const REDELIVERIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a delivery came to, without its value.
-#[derive(Debug)]
-pub(super) enum Ended {
-    Processed,
-    /// An earlier delivery had done the work, as a claim or a position says.
-    Recognised(&'static str),
-    Expired,
-    Failed(String),
-    /// It was broken off.
-    Dropped,
-}
-
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Processed => f.write_str("processed"),
-            Self::Recognised(outcome) => f.write_str(outcome),
-            Self::Expired => f.write_str("expired"),
-            Self::Failed(error) => write!(f, "failed ({error})"),
-            Self::Dropped => f.write_str("broken off"),
-        }
-    }
-}
-
 /// Delivers a message, and breaks the delivery off at the first await at which `stop` says so.
-pub(super) async fn deliver_until<T, E: fmt::Debug>(
+pub(super) async fn deliver_until<D: Delivered, E: fmt::Debug>(
     stop: impl FnMut() -> bool + Unpin,
-    delivery: impl Future<Output = Result<Outcome<T>, E>>,
+    delivery: impl Future<Output = Result<D, E>>,
 ) -> (Ended, Notes) {
     let (output, notes) = Watched::new(delivery, stop).await;
     let ended = match output {
         None => Ended::Dropped,
-        Some(Ok(Outcome::Processed(_))) => Ended::Processed,
-        Some(Ok(Outcome::Expired(_))) => Ended::Expired,
-        Some(Ok(outcome)) => Ended::Recognised(outcome.as_str()),
-        Some(Err(_)) if notes.expired => Ended::Expired,
+        Some(Ok(delivered)) => delivered.ended(),
+        Some(Err(_)) if notes.expired => Ended::Expired("expired".into()),
         Some(Err(error)) => Ended::Failed(format!("{error:?}")),
     };
     (ended, notes)
 }
 
-pub(super) async fn deliver<T, E: fmt::Debug>(delivery: impl Future<Output = Result<Outcome<T>, E>>) -> (Ended, Notes) {
+pub(super) async fn deliver<D: Delivered, E: fmt::Debug>(
+    delivery: impl Future<Output = Result<D, E>>,
+) -> (Ended, Notes) {
     deliver_until(|| false, delivery).await
 }
 
 /// Delivers a message until it is acknowledged, as a queue does.
-pub(super) async fn redeliver<T, E: fmt::Debug>(
-    deliver: &impl AsyncFn(u64) -> Result<Outcome<T>, E>,
-    message: u64,
+pub(super) async fn redeliver<D: Delivered, E: fmt::Debug>(
+    deliver: &impl AsyncFn(u64) -> Result<D, E>,
+    message: Numbered,
 ) -> Result<Ended, Failure> {
     let mut last = Ended::Dropped;
     for _ in 0..REDELIVERIES {
-        last = self::deliver(deliver(message)).await.0;
+        last = self::deliver(deliver(message.number)).await.0;
         if !matches!(last, Ended::Failed(_)) {
             return Ok(last);
         }
         sqlx_core::rt::sleep(PAUSE).await;
     }
     Err(Failure::new(
-        format_args!(
-            "message {message} was redelivered {REDELIVERIES} times, and never acknowledged; at last it {last}"
-        ),
+        format_args!("{message} was redelivered {REDELIVERIES} times, and never acknowledged; at last it {last}"),
         "an earlier delivery has left something behind that every later one fails at",
     ))
 }

@@ -21,6 +21,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// The table of the same name with something appended.
+    pub(super) fn beside(&self, suffix: &str) -> Self {
+        Self { schema: self.schema.clone(), name: format!("{}{suffix}", self.name) }
+    }
+
     /// As it is shown.
     pub(super) fn shown(&self) -> String {
         match &self.schema {

@@ -16,8 +16,8 @@ pub struct Contents {
 pub(super) struct State {
     /// By the name that is shown.
     pub(super) tables: BTreeMap<String, Contents>,
-    /// The claims and the positions.
-    pub(super) marks: [Contents; 2],
+    /// The claims and the positions of every store.
+    pub(super) marks: Vec<Contents>,
     pub(super) sent: Counts,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Failure;
-use super::deliveries::Ended;
+use super::delivered::{Ended, Numbered};
 use super::state::{Effect, State};
 
 pub(super) const OUTSIDE: &str = "the effect is outside the handler's transaction: its SQL runs on the pool or on a connection of its \
@@ -39,46 +39,56 @@ fn cause(before: &State, after: &State) -> &'static str {
     if after.sent.plain > before.sent.plain { SENT_EARLY } else { OUTSIDE }
 }
 
-pub(super) fn no_effect(message: u64) -> Failure {
+pub(super) fn no_effect(message: Numbered) -> Failure {
     Failure::new(
-        format_args!(
-            "message {message} was processed, and no table and no recorder has changed: the test proves nothing"
-        ),
+        format_args!("{message} was processed, and no table and no recorder has changed: the test proves nothing"),
         "the effect leaves every value as it was, is in a table that is left out, or is sent past the recorder",
     )
 }
 
-pub(super) fn not_processed(message: u64, ended: &Ended, lost: bool) -> Failure {
+pub(super) fn not_processed(message: Numbered, ended: &Ended, lost: bool) -> Failure {
     let cause = match ended {
         _ if lost => SWALLOWED,
-        Ended::Recognised(_) => {
+        Ended::Duplicate(_) | Ended::Stale(_) => {
             "messages of different numbers have the same key: make the key from the number; or their sequence does not grow"
         }
-        Ended::Expired => "the message's timestamp is older than the retention",
+        Ended::Empty => "the closure delivers a batch of nothing",
+        Ended::Expired(_) => "the message's timestamp is older than the retention",
+        Ended::Failed(_) if message.noun == "batch" => {
+            "the handler cannot process the test's batch; where batches overlap, it works on old items too, which it is not \
+             given; the claim table is missing (call `migrate`); or, on SQLite, SQL of the body runs on the pool instead of \
+             `tx`, and waits for its own transaction"
+        }
         _ => {
             "the handler cannot process the test's message; the claim table is missing (call `migrate`); or, on SQLite, SQL of \
              the body runs on the pool instead of `tx`, and waits for its own transaction"
         }
     };
-    Failure::new(format_args!("the first delivery of message {message} is {ended}, and was to do the work"), cause)
+    Failure::new(format_args!("the first delivery of {message} is {ended}, and was to do the work"), cause)
 }
 
-pub(super) fn not_recognised(message: u64, ended: &Ended, claims: &[[String; 3]]) -> Failure {
-    let what = format!("a later delivery of message {message} is {ended}, and was to be recognised");
-    match claims {
-        [first, second, ..] => {
-            let [first, second] = [first, second].map(|[consumer, sender, key]| match sender.as_str() {
+/// With a claim of the first delivery, and one that the later delivery has made.
+pub(super) fn not_recognised(
+    message: Numbered,
+    ended: &Ended,
+    first: Option<[String; 3]>,
+    later: Option<[String; 3]>,
+) -> Failure {
+    let what = format!("a later delivery of {message} is {ended}, and was to be recognised");
+    match (first, later) {
+        (Some(first), Some(later)) => {
+            let [first, later] = [first, later].map(|[consumer, sender, key]| match sender.as_str() {
                 "" => format!("`{key}` of `{consumer}`"),
                 sender => format!("`{key}` from `{sender}` of `{consumer}`"),
             });
             Failure::new(
-                format_args!("{what}\n  its claims: {first}\n              {second}"),
+                format_args!("{what}\n  claimed at first: {first}\n  claimed later:    {later}"),
                 "a part of the key is made on delivery: a fresh id, a receipt handle, the time. Take the id that the sender \
                  gave the message",
             )
         }
-        [] if matches!(ended, Ended::Processed) => Failure::new(
-            format_args!("{what}; it has no claim"),
+        (_, None) if ended.is_processed() => Failure::new(
+            format_args!("{what}; what was processed again has no claim"),
             "the message has no key, and `missing = \"process\"` lets it run without a claim; or the claim is in another table: \
              `Kit::of(&store)`",
         ),
@@ -86,4 +96,11 @@ pub(super) fn not_recognised(message: u64, ended: &Ended, claims: &[[String; 3]]
             Failure::new(what, "the key or the sender changes from delivery to delivery, or the claim is not committed")
         }
     }
+}
+
+pub(super) fn still_recognised(message: Numbered, ended: &Ended) -> Failure {
+    Failure::new(
+        format_args!("{message} is {ended}, although every claim of the kit's store was purged"),
+        "the claim is in another table: `Kit::of(&store)`",
+    )
 }

@@ -56,7 +56,7 @@ impl Adopting for MySql {
     async fn read(
         connection: &mut MySqlConnection,
         old: &OldTable,
-        after: Option<&OldRow>,
+        from: Option<&OldRow>,
         limit: u32,
     ) -> Result<Vec<OldRow>, sqlx::Error> {
         let OldTable { table, id, consumer, processed_at } = old;
@@ -77,12 +77,12 @@ impl Adopting for MySql {
         let id_text = text(id);
         let consumer_text = consumer.as_ref().map_or_else(|| "NULL".to_owned(), text);
         // A comparison of rows would not use the index.
-        let after_place = match (after, consumer) {
+        let from_place = match (from, consumer) {
             (None, _) => String::new(),
-            (Some(_), None) => format!("AND {} > {}", quoted(id), parameter(id)),
+            (Some(_), None) => format!("AND {} >= {}", quoted(id), parameter(id)),
             (Some(_), Some(consumer)) => {
                 let (c, c_place, i, i_place) = (quoted(consumer), parameter(consumer), quoted(id), parameter(id));
-                format!("AND {c} >= {c_place} AND ({c} > {c_place} OR ({c} = {c_place} AND {i} > {i_place}))")
+                format!("AND {c} >= {c_place} AND ({c} > {c_place} OR ({c} = {c_place} AND {i} >= {i_place}))")
             }
         };
         let order = match consumer {
@@ -91,16 +91,16 @@ impl Adopting for MySql {
         };
         let not_null = order.replace(", ", " IS NOT NULL AND ") + " IS NOT NULL";
         let read = format!(
-            "SELECT {id_text}, {consumer_text}, {age} FROM {table} WHERE {not_null} {after_place} \
+            "SELECT {id_text}, {consumer_text}, {age} FROM {table} WHERE {not_null} {from_place} \
              ORDER BY {order} LIMIT {limit}"
         );
         // Safe: made of plain identifiers and numbers.
         let mut query = sqlx::query(AssertSqlSafe(read)).persistent(false);
-        if let Some(after) = after {
-            if let Some(consumer) = &after.consumer {
+        if let Some(from) = from {
+            if let Some(consumer) = &from.consumer {
                 query = query.bind(consumer).bind(consumer).bind(consumer);
             }
-            query = query.bind(&after.id);
+            query = query.bind(&from.id);
         }
         let rows = query.fetch_all(connection).await?;
         rows.iter()

@@ -40,7 +40,7 @@ impl Adopting for Postgres {
     async fn read(
         connection: &mut PgConnection,
         old: &OldTable,
-        after: Option<&OldRow>,
+        from: Option<&OldRow>,
         limit: u32,
     ) -> Result<Vec<OldRow>, sqlx::Error> {
         let OldTable { table, id, consumer, processed_at } = old;
@@ -65,16 +65,16 @@ impl Adopting for Postgres {
             },
         );
         let (id, consumer) = (quoted(id), consumer.as_ref().map_or_else(|| "NULL".to_owned(), quoted));
-        let after_place = if after.is_some() { format!("AND ({order}) > ({place})") } else { String::new() };
+        let from_place = if from.is_some() { format!("AND ({order}) >= ({place})") } else { String::new() };
         let read = format!(
             "SELECT {id}::text, {consumer}::text, {age} FROM {table} AS old \
-             WHERE {not_null} {after_place} ORDER BY {order} LIMIT {limit}"
+             WHERE {not_null} {from_place} ORDER BY {order} LIMIT {limit}"
         );
         // Safe: made of plain identifiers, types as the server names them, and numbers.
         let mut query = sqlx::query(AssertSqlSafe(read)).persistent(false);
-        if let Some(after) = after {
-            query = query.bind(&after.id);
-            if let Some(consumer) = &after.consumer {
+        if let Some(from) = from {
+            query = query.bind(&from.id);
+            if let Some(consumer) = &from.consumer {
                 query = query.bind(consumer);
             }
         }

@@ -27,7 +27,7 @@ impl Adopting for Sqlite {
     async fn read(
         connection: &mut SqliteConnection,
         old: &OldTable,
-        after: Option<&OldRow>,
+        from: Option<&OldRow>,
         limit: u32,
     ) -> Result<Vec<OldRow>, sqlx::Error> {
         let OldTable { table, id, consumer, processed_at } = old;
@@ -51,28 +51,28 @@ impl Adopting for Sqlite {
             },
         );
         let id = quoted(id);
-        let (order, consumer, after_place) = match consumer.as_ref().map(quoted) {
+        let (order, consumer, from_place) = match consumer.as_ref().map(quoted) {
             Some(consumer) => {
-                (format!("{consumer}, {id}"), consumer.clone(), format!("AND ({consumer}, {id}) > (?2, ?1)"))
+                (format!("{consumer}, {id}"), consumer.clone(), format!("AND ({consumer}, {id}) >= (?2, ?1)"))
             }
-            None => (id.clone(), "NULL".to_owned(), format!("AND {id} > ?1")),
+            None => (id.clone(), "NULL".to_owned(), format!("AND {id} >= ?1")),
         };
-        let after_place = if after.is_some() { after_place } else { String::new() };
+        let from_place = if from.is_some() { from_place } else { String::new() };
         let not_null = order.replace(", ", " IS NOT NULL AND ") + " IS NOT NULL";
         let read = format!(
             "SELECT typeof({id}), CAST({id} AS BLOB), {consumer}, {age} FROM {table} \
-             WHERE {not_null} {after_place} ORDER BY {order} LIMIT {limit}"
+             WHERE {not_null} {from_place} ORDER BY {order} LIMIT {limit}"
         );
         // Safe: made of plain identifiers and numbers.
         let mut query = sqlx::query(AssertSqlSafe(read)).persistent(false);
-        if let Some(after) = after {
+        if let Some(from) = from {
             // As what it is: a text would come after every number, and before all bytes.
-            query = match after.kind {
-                ColumnKind::Number => query.bind(after.id.parse::<i64>().unwrap_or(i64::MAX)),
-                ColumnKind::Bytes => query.bind(after.id.as_bytes()),
-                _ => query.bind(&after.id),
+            query = match from.kind {
+                ColumnKind::Number => query.bind(from.id.parse::<i64>().unwrap_or(i64::MAX)),
+                ColumnKind::Bytes => query.bind(from.id.as_bytes()),
+                _ => query.bind(&from.id),
             };
-            if let Some(consumer) = &after.consumer {
+            if let Some(consumer) = &from.consumer {
                 query = query.bind(consumer);
             }
         }

@@ -376,7 +376,9 @@ async fn all_at_once(
     mut deliveries: Vec<AtOnce>,
 ) -> Result<(), TestCaseError> {
     if !batch {
-        deliveries.iter_mut().for_each(|(ids, ..)| ids.truncate(1));
+        for (ids, ..) in &mut deliveries {
+            ids.truncate(1);
+        }
     }
     let all: std::collections::BTreeSet<u8> = deliveries.iter().flat_map(|(ids, ..)| ids.clone()).collect();
     let mut running = JoinSet::new();
@@ -408,13 +410,13 @@ async fn all_at_once(
         }
     }
     let row = |id: &u8| format!("at-once-{history}-{id}");
-    let count = |of: &[u8], id: &u8| of.iter().filter(|other| *other == id).count();
     for id in &all {
-        if count(&acknowledged, id) > 0 {
+        if acknowledged.contains(id) {
             same(&world.effects_of(&row(id)).await, &1)?;
         }
-        if count(&processed, id) > 1 {
-            return Err(TestCaseError::fail(format!("{id} was processed {} times", count(&processed, id))));
+        let times = processed.iter().map(|other| usize::from(other == id)).sum::<usize>();
+        if times > 1 {
+            return Err(TestCaseError::fail(format!("{id} was processed {times} times")));
         }
         deliver_at_once(&world.pool, history, batch, &(vec![*id], Body::Succeed, 0)).await.map_err(failed)?;
         same(&world.effects_of(&row(id)).await, &1)?;

@@ -212,13 +212,11 @@ impl Oracle {
         } else {
             None
         };
-        match failure {
-            Some(failure) => vec![failure; delivery.len()],
-            None => {
-                *self = afterwards;
-                endings
-            }
+        if let Some(failure) = failure {
+            return vec![failure; delivery.len()];
         }
+        *self = afterwards;
+        endings
     }
 
     /// The same for one message whose body succeeds.

@@ -1,10 +1,16 @@
-//! Whatever stands in the attribute and below it, an expansion ends without a panic (M13).
+//! Whatever stands in the attribute and below it, an expansion ends without a panic (M13), and a template that is accepted
+//! holds what was written.
 //!
-//! Inputs are correct ones that have been broken at random, from a fixed seed. `FUZZ_SECONDS=60` takes longer.
+//! From a fixed seed. `FUZZ_SECONDS=60` expands for longer, `IDEMPOTENT_TEST_LONG=1` reads ten million templates.
 
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
+
+use crate::template::Template;
+
+const SEED: u64 = 0x1DE3_907E_2417_5EED;
 
 const ARGUMENTS: [&str; 6] = [
     r#"key = "{event.id}""#,
@@ -46,16 +52,12 @@ const TEXTS: [&str; 16] = [
     "\0\n",
 ];
 
-/// xorshift64*: good enough, and the same everywhere.
-struct Random(u64);
+/// Correct input, broken at random.
+struct Random(Rng);
 
 impl Random {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let number = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
-        usize::try_from(number).unwrap_or(0) % limit.max(1)
+        self.0.usize(..limit.max(1))
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -142,7 +144,7 @@ fn tokens(text: &str) -> TokenStream {
 fn no_input_makes_an_expansion_panic() {
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut random = Random(0x1DE3_907E_2417_5EED);
+    let mut random = Random(Rng::with_seed(SEED));
     let mut rounds = 0_u32;
     while Instant::now() < end {
         rounds += 1;
@@ -157,4 +159,76 @@ fn no_input_makes_an_expansion_panic() {
     }
     println!("{rounds} expansions of broken input in {seconds} s");
     assert!(rounds > 100, "{rounds}");
+}
+
+/// What templates are made of, and what they should not be made of.
+const PIECES: [&str; 32] = [
+    "{event.id}",
+    "{a}",
+    "{self.x}",
+    "{r#type.0}",
+    "{a.b()}",
+    "{größe}",
+    "{{",
+    "}}",
+    ":",
+    "/",
+    "-v",
+    "order-",
+    "_",
+    "x",
+    "0",
+    "\"",
+    "'",
+    "{",
+    "}",
+    "%",
+    " ",
+    "é",
+    "\0",
+    "\u{7f}",
+    "\u{202e}",
+    "r#",
+    ".",
+    "..",
+    "()",
+    "::<X>",
+    "{a:?}",
+    "{ }",
+];
+
+#[test]
+fn an_accepted_template_holds_what_was_written_and_a_refused_one_says_why() {
+    let rounds = if std::env::var_os("IDEMPOTENT_TEST_LONG").is_some() { 10_000_000 } else { 20_000 };
+    let mut random = Random(Rng::with_seed(SEED));
+    let (mut source, mut accepted) = (String::new(), 0);
+    for _ in 0..rounds {
+        source.clear();
+        // Half of them of good pieces alone, so that many are accepted.
+        let pieces = if random.below(2) == 0 { &PIECES[..17] } else { &PIECES[..] };
+        for _ in 0..random.below(8) {
+            source.push_str(random.pick(pieces));
+        }
+        match Template::parse(&source) {
+            Ok(template) => {
+                accepted += 1;
+                let written = |literal: &String| literal.replace('{', "{{").replace('}', "}}");
+                let mut again = written(&template.literals[0]);
+                assert_eq!(template.literals.len(), template.parts.len() + 1, "{source:?}");
+                for (index, (part, literal)) in template.parts.iter().zip(&template.literals[1..]).enumerate() {
+                    again += &["{", &part.text, "}", &written(literal)].concat();
+                    let separates = literal.starts_with(|char: char| char.is_ascii_punctuation());
+                    assert!(separates || index + 1 == template.parts.len(), "{source:?}");
+                }
+                assert_eq!(again, source);
+                let stored = |byte: u8| byte.is_ascii_graphic() && byte != b'%';
+                assert!(template.literals.iter().all(|literal| literal.bytes().all(stored)), "{source:?}");
+            }
+            Err(problems) => {
+                assert!(!problems.is_empty() && problems.iter().all(|problem| !problem.is_empty()), "{source:?}");
+            }
+        }
+    }
+    println!("{rounds} templates read, {accepted} of them accepted");
+    assert!(accepted > rounds / 4 && accepted < rounds / 4 * 3, "{accepted}");
 }

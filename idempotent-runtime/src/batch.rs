@@ -148,12 +148,13 @@ pub(crate) async fn admit<DB: Bulk>(
     let Some(first) = messages.first() else { return Ok(Verdict::NoneFresh(Vec::new())) };
     let consumer = first.handler.consumer();
 
-    // The first of equal keys stands for all.
+    // One for equal keys, which lives as long as the latest of them: which one is processed is judged below.
     let mut claims: BTreeMap<Row<'_>, Option<i64>> = BTreeMap::new();
     for message in messages {
         if let Some(Claim(identity)) = &message.claim {
             let expires = message.occurred.map(|occurred| occurred.expires);
-            claims.entry(Row::of_claim(identity)).or_insert(expires);
+            let latest = claims.entry(Row::of_claim(identity)).or_default();
+            *latest = expires.max(*latest);
         }
     }
     let claims: Vec<(Row<'_>, Option<i64>)> = claims.into_iter().collect();

@@ -60,11 +60,12 @@ fn part() -> impl Strategy<Value = String> {
         1 => any::<String>(),
         1 => "[a-z0-9-]{1,400}",
     ];
-    text.prop_filter("a blank part is a missing key", |text| !text.chars().all(char::is_whitespace))
+    // A blank part is a missing key. A filter would reject so many of ten million that the run is given up.
+    text.prop_map(|text| if text.chars().all(char::is_whitespace) { text + "x" } else { text })
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::test_cases(2_000, 3_000_000)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::test_cases(2_000, 3_400_000)))]
 
     #[test]
     fn a_stored_key_is_printable_and_at_most_255_bytes(template in 0..TEMPLATES.len(), a in part(), b in part()) {

@@ -359,5 +359,7 @@ pub use transient::{RetryArgument, Transient};
 /// How many cases a property is tried on: `long` with `IDEMPOTENT_TEST_LONG=1`.
 #[cfg(test)]
 fn test_cases(ordinary: u32, long: u32) -> u32 {
-    if std::env::var_os("IDEMPOTENT_TEST_LONG").is_some() { long } else { ordinary }
+    let cases = if std::env::var_os("IDEMPOTENT_TEST_LONG").is_some() { long } else { ordinary };
+    println!("{cases} cases");
+    cases
 }

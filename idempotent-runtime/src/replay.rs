@@ -169,7 +169,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(crate::test_cases(2_000, 500_000)))]
+        #![proptest_config(ProptestConfig::with_cases(crate::test_cases(2_000, 1_000_000)))]
 
         #[test]
         fn any_value_comes_back_as_it_was_and_the_limit_is_exact(value in value()) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use idempotent_runtime::{Batch, Claim, ClaimStore, Error, ItemOutcome, idempotent};
+use idempotent_runtime::{Batch, Claim, ClaimStore, Error, ItemOutcome, PurgeOptions, idempotent};
 use sqlx::{AssertSqlSafe, Executor as _};
 use tokio::task::JoinSet;
 
@@ -201,6 +201,19 @@ async fn order_is_judged_in_the_order_of_the_batch_and_what_does_not_run_has_no_
         assert_eq!(store.position("tests.apply_all", "", entity).await.unwrap(), position, "{entity}");
     }
     assert_eq!((world.effects().await, world.claims().await), (4, 4));
+}
+
+/// The item that is skipped must not leave its own expiry to the one that is processed, which a purge would forget.
+#[tokio::test]
+async fn the_claim_of_a_repeated_key_lives_as_long_as_the_item_that_was_processed() {
+    let world = World::new().await;
+    let store = ClaimStore::new(world.pool.clone());
+    let item = |age| Update { id: "x", order: "x", version: 1, age };
+    let batch = vec![item(4 * 3600), item(1)];
+    assert_eq!(apply_all(&store, batch.clone()).await.unwrap().outcomes, [Expired, Processed]);
+    assert_eq!(store.purge(PurgeOptions::new()).await.unwrap().deleted, 0);
+    assert_eq!(apply_all(&store, batch).await.unwrap().outcomes, [Duplicate, Duplicate]);
+    assert_eq!(world.effects().await, 1);
 }
 
 #[tokio::test]

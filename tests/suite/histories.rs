@@ -8,21 +8,38 @@ mod oracle;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
 
-use idempotent_runtime::{ClaimStore, Error, Outcome, PurgeOptions, Source, commit, idempotent};
+use idempotent_runtime::{ClaimStore, Error, ItemOutcome, Outcome, PurgeOptions, Source, commit, idempotent};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Pool};
 use tokio::task::JoinSet;
 
 use crate::handlers::effect;
 use crate::harness::{World, connect, drop_after, rounds};
 use crate::{Db, Tx};
-use oracle::{Age, Body, End, Ending, Message, Oracle, Step};
+use oracle::{Age, Body, Delivery, End, Ending, Message, Oracle, Step};
 
 const HOUR: Duration = Duration::from_hours(1);
 
+impl Age {
+    /// For a handler that keeps claims for a day.
+    fn time(self) -> SystemTime {
+        let now = SystemTime::now();
+        match self {
+            Self::Recent => now - HOUR,
+            // Its claim, were there one, would be for the next purge.
+            Self::TooOld => now - 26 * HOUR,
+            Self::Ahead => now + 25 * HOUR,
+        }
+    }
+}
+
 async fn act(tx: &mut Tx<'_>, message: Message, body: Body) -> Result<(), Error> {
     effect(tx, &message.effect()).await?;
+    end(body)
+}
+
+fn end(body: Body) -> Result<(), Error> {
     match body {
         Body::Succeed | Body::Cancel(_) => Ok(()),
         Body::Fail => Err(sqlx::Error::RowNotFound.into()),
@@ -63,39 +80,81 @@ async fn answered(#[tx] tx: &mut Tx<'_>, id: u8, content: u8, message: Message, 
     act(tx, message, body).await.map(|()| content)
 }
 
-async fn deliver(source: impl Into<Source<'_, Db>>, message: Message, body: Body) -> Result<Ending, Error> {
+#[derive(Clone)]
+struct Item {
+    id: u8,
+    at: SystemTime,
+    entity: u8,
+    number: i64,
+    message: Message,
+}
+
+impl From<Message> for Item {
+    fn from(message: Message) -> Self {
+        let Message::Item { id, age, entity, number } = message else { panic!("{message:?} is no item") };
+        Self { id, at: age.time(), entity, number, message }
+    }
+}
+
+#[idempotent(
+    key = "{item.id}",
+    each = "item in items",
+    consumer = "histories.items",
+    retention = "1d",
+    occurred_at = "item.at",
+    expired = "skip",
+    sequence(entity = "{item.entity}", number = "item.number")
+)]
+async fn all(#[tx] tx: &mut Tx<'_>, items: Vec<Item>, body: Body) -> Result<(), Error> {
+    for item in items {
+        effect(tx, &item.message.effect()).await?;
+    }
+    end(body)
+}
+
+/// What becomes of each message.
+async fn deliver(source: impl Into<Source<'_, Db>>, delivery: &[Message], body: Body) -> Result<Vec<Ending>, Error> {
     let source = source.into();
-    let outcome = match message {
-        Message::Plain { id } => plain(source, id, message, body).await,
-        Message::Dated { id, age } => {
-            let now = SystemTime::now();
-            let at = match age {
-                Age::Recent => now - HOUR,
-                Age::TooOld => now - 25 * HOUR,
-                Age::Ahead => now + 25 * HOUR,
-            };
-            dated(source, id, at, message, body).await
+    let outcome = match *delivery {
+        [message @ Message::Plain { id }] => plain(source, id, message, body).await,
+        [message @ Message::Dated { id, age }] => dated(source, id, age.time(), message, body).await,
+        [message @ Message::Versioned { id, entity, number }] => {
+            versioned(source, id, entity, number, message, body).await
         }
-        Message::Versioned { id, entity, number } => versioned(source, id, entity, number, message, body).await,
-        Message::Offset { entity, number } => offset(source, entity, number, message, body).await,
-        Message::Answered { id, content } => match answered(source, id, content, message, body).await {
-            Ok(Outcome::Replayed(answer)) => return Ok(Ending::Replayed(answer)),
+        [message @ Message::Offset { entity, number }] => offset(source, entity, number, message, body).await,
+        [message @ Message::Answered { id, content }] => match answered(source, id, content, message, body).await {
+            Ok(Outcome::Replayed(answer)) => return Ok(vec![Ending::Replayed(answer)]),
             Ok(Outcome::Processed(_)) => Ok(Outcome::Processed(())),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error),
         },
+        ref items => {
+            let items = items.iter().copied().map(Item::from).collect();
+            let ending = |outcome| match outcome {
+                ItemOutcome::Processed => Ending::Processed,
+                ItemOutcome::Duplicate => Ending::Duplicate,
+                ItemOutcome::Stale => Ending::Stale,
+                ItemOutcome::Expired => Ending::Expired,
+            };
+            match all(source, items, body).await {
+                Ok(batch) => return Ok(batch.outcomes.into_iter().map(ending).collect()),
+                Err(error) => Err(error),
+            }
+        }
     };
-    match outcome {
-        Ok(Outcome::Processed(())) => Ok(Ending::Processed),
-        Ok(Outcome::Duplicate(_)) => Ok(Ending::Duplicate),
-        Ok(Outcome::Stale(_)) => Ok(Ending::Stale),
-        Ok(Outcome::Expired(_)) => Ok(Ending::Expired),
+    let ending = match outcome {
+        Ok(Outcome::Processed(())) => Ending::Processed,
+        Ok(Outcome::Duplicate(_)) => Ending::Duplicate,
+        Ok(Outcome::Stale(_)) => Ending::Stale,
+        Ok(Outcome::Expired(_)) => Ending::Expired,
         Ok(Outcome::Replayed(())) => panic!("only one handler replays"),
-        Err(Error::OccurredInFuture(_)) => Ok(Ending::InTheFuture),
-        Err(Error::FingerprintMismatch(_)) => Ok(Ending::Mismatch),
-        Err(Error::Database(sqlx::Error::RowNotFound)) => Ok(Ending::Failed),
-        Err(error) => Err(error),
-    }
+        Err(Error::OccurredInFuture(_)) => Ending::InTheFuture,
+        Err(Error::FingerprintMismatch(_)) => Ending::Mismatch,
+        Err(Error::Database(sqlx::Error::RowNotFound)) => Ending::Failed,
+        Err(error) => return Err(error),
+    };
+    // A batch that fails fails for all.
+    Ok(vec![ending; delivery.len()])
 }
 
 /// One process: a pool of one connection, so that what a dropped future has left is brought back before the next step.
@@ -114,18 +173,17 @@ impl<'w> Process<'w> {
 
     async fn take(&mut self, step: &Step, oracle: &mut Oracle) -> Result<(), TestCaseError> {
         match step {
-            Step::Deliver(message, body) => {
-                let found = self.deliver(*message, *body).await?;
-                let expected = oracle.deliver(*message, *body, false);
+            Step::Deliver(delivery, body) => {
+                let found = self.deliver(delivery, *body).await?;
+                let expected = oracle.deliver(delivery, *body, false);
                 // The cancelled run may have committed.
-                let settled = matches!(body, Body::Cancel(_))
-                    && expected == Ending::Processed
-                    && matches!(found, Ending::Duplicate | Ending::Stale | Ending::Replayed(_));
+                let settled =
+                    matches!(body, Body::Cancel(_)) && found == oracle.clone().deliver(delivery, Body::Succeed, true);
                 if !settled {
                     same(&found, &expected)?;
                 }
             }
-            Step::Join(messages, end) => self.join(messages, *end, oracle).await?,
+            Step::Join(deliveries, end) => self.join(deliveries, *end, oracle).await?,
             Step::Forget(message) => {
                 if let Some((consumer, key)) = message.claim() {
                     let forgotten = self.store.forget(consumer, "", &key).await.map_err(failed)?;
@@ -154,32 +212,33 @@ impl<'w> Process<'w> {
         self.compare(oracle).await
     }
 
-    async fn deliver(&self, message: Message, body: Body) -> Result<Ending, TestCaseError> {
-        match body {
+    async fn deliver(&self, delivery: &[Message], body: Body) -> Result<Vec<Ending>, TestCaseError> {
+        let endings = match body {
             Body::Panic => {
-                let store = self.store.clone();
-                match tokio::spawn(async move { deliver(&store, message, body).await }).await {
-                    Ok(ending) => ending.map_err(failed),
-                    Err(_) => Ok(Ending::Panicked),
+                let (store, messages) = (self.store.clone(), delivery.to_vec());
+                match tokio::spawn(async move { deliver(&store, &messages, body).await }).await {
+                    Ok(endings) => endings,
+                    Err(_) => Ok(vec![Ending::Panicked; delivery.len()]),
                 }
             }
-            Body::Cancel(polls) => match drop_after(polls, deliver(&self.store, message, body)).await {
-                Some(ending) => ending.map_err(failed),
-                None => deliver(&self.store, message, Body::Succeed).await.map_err(failed),
+            Body::Cancel(polls) => match drop_after(polls, deliver(&self.store, delivery, body)).await {
+                Some(endings) => endings,
+                None => deliver(&self.store, delivery, Body::Succeed).await,
             },
-            Body::Succeed | Body::Fail => deliver(&self.store, message, body).await.map_err(failed),
-        }
+            Body::Succeed | Body::Fail => deliver(&self.store, delivery, body).await,
+        };
+        endings.map_err(failed)
     }
 
     /// In a transaction of the caller's, which has an effect of its own.
-    async fn join(&self, messages: &[(Message, bool)], end: End, oracle: &mut Oracle) -> Result<(), TestCaseError> {
+    async fn join(&self, deliveries: &[(Delivery, bool)], end: End, oracle: &mut Oracle) -> Result<(), TestCaseError> {
         let mut afterwards = oracle.clone();
         let mut tx = self.store.pool().begin_with(crate::BEGIN_TO_WRITE).await.map_err(failed)?;
         effect(&mut tx, "caller").await.map_err(failed)?;
-        for (message, succeeds) in messages {
+        for (delivery, succeeds) in deliveries {
             let body = if *succeeds { Body::Succeed } else { Body::Fail };
-            let found = deliver(self.store.join(&mut tx), *message, body).await.map_err(failed)?;
-            same(&found, &afterwards.deliver(*message, body, true))?;
+            let found = deliver(self.store.join(&mut tx), delivery, body).await.map_err(failed)?;
+            same(&found, &afterwards.deliver(delivery, body, true))?;
         }
         match end {
             End::Commit => {
@@ -271,36 +330,75 @@ fn random_histories_come_to_what_the_oracle_says_step_by_step() {
     println!("{cases} histories of {steps} steps");
 }
 
-/// A delivery among others: of one of a few messages, whose body takes so many microseconds.
-type Delivery = (u8, Body, u64);
+/// A delivery among others: of these messages, whose body takes so many microseconds.
+type AtOnce = (Vec<u8>, Body, u64);
 
 #[idempotent(key = "{history}/{id}", consumer = "histories.at-once", retry = 2)]
 async fn at_once(#[tx] tx: &mut Tx<'_>, history: usize, id: u8, body: Body, micros: u64) -> Result<(), Error> {
-    effect(tx, &format!("at-once-{history}-{id}")).await?;
-    tokio::time::sleep(Duration::from_micros(micros)).await;
-    act(tx, Message::Plain { id }, body).await
+    work(tx, history, &[id], body, micros).await
 }
 
-async fn all_at_once(world: &World, history: usize, deliveries: Vec<Delivery>) -> Result<(), TestCaseError> {
+#[idempotent(key = "{history}/{id}", each = "id in ids", consumer = "histories.batches-at-once", retry = 2)]
+async fn batch_at_once(
+    #[tx] tx: &mut Tx<'_>,
+    history: usize,
+    ids: Vec<u8>,
+    body: Body,
+    micros: u64,
+) -> Result<(), Error> {
+    work(tx, history, &ids, body, micros).await
+}
+
+async fn work(tx: &mut Tx<'_>, history: usize, ids: &[u8], body: Body, micros: u64) -> Result<(), Error> {
+    for id in ids {
+        effect(tx, &format!("at-once-{history}-{id}")).await?;
+    }
+    tokio::time::sleep(Duration::from_micros(micros)).await;
+    end(body)
+}
+
+/// The messages that it has processed, of one or of a batch.
+async fn deliver_at_once(pool: &Pool<Db>, history: usize, batch: bool, of: &AtOnce) -> Result<Vec<u8>, Error> {
+    let (ids, body, micros) = of;
+    let processed: Vec<bool> = if batch {
+        let outcomes = batch_at_once(pool, history, ids.clone(), *body, *micros).await?.outcomes;
+        outcomes.into_iter().map(|outcome| outcome == ItemOutcome::Processed).collect()
+    } else {
+        vec![at_once(pool, history, ids[0], *body, *micros).await?.is_processed()]
+    };
+    Ok(ids.iter().zip(processed).filter_map(|(id, processed)| processed.then_some(*id)).collect())
+}
+
+async fn all_at_once(
+    world: &World,
+    history: usize,
+    batch: bool,
+    mut deliveries: Vec<AtOnce>,
+) -> Result<(), TestCaseError> {
+    if !batch {
+        for (ids, ..) in &mut deliveries {
+            ids.truncate(1);
+        }
+    }
+    let all: std::collections::BTreeSet<u8> = deliveries.iter().flat_map(|(ids, ..)| ids.clone()).collect();
     let mut running = JoinSet::new();
-    let ids: std::collections::BTreeSet<u8> = deliveries.iter().map(|(id, ..)| *id).collect();
-    for (id, body, micros) in deliveries {
+    for delivery in deliveries {
         let pool = world.pool.clone();
         running.spawn(async move {
-            let handling = at_once(&pool, history, id, body, micros);
-            let outcome = match body {
+            let handling = deliver_at_once(&pool, history, batch, &delivery);
+            let ended = match delivery.1 {
                 Body::Cancel(polls) => drop_after(polls, handling).await,
                 _ => Some(handling.await),
             };
-            (id, outcome)
+            (delivery.0, ended)
         });
     }
     let (mut acknowledged, mut processed) = (Vec::new(), Vec::new());
     while let Some(ended) = running.join_next().await {
         match ended {
-            Ok((id, Some(Ok(outcome)))) => {
-                acknowledged.push(id);
-                processed.extend(outcome.is_processed().then_some(id));
+            Ok((ids, Some(Ok(ran)))) => {
+                acknowledged.extend(ids);
+                processed.extend(ran);
             }
             Ok((_, Some(Err(error)))) => {
                 let own = matches!(error, Error::Database(sqlx::Error::RowNotFound));
@@ -311,30 +409,31 @@ async fn all_at_once(world: &World, history: usize, deliveries: Vec<Delivery>) -
             Ok((_, None)) | Err(_) => {}
         }
     }
-    for id in ids {
-        let row = format!("at-once-{history}-{id}");
-        let count = |of: &[u8]| of.iter().map(|other| usize::from(*other == id)).sum::<usize>();
-        if count(&acknowledged) > 0 {
-            same(&world.effects_of(&row).await, &1)?;
+    let row = |id: &u8| format!("at-once-{history}-{id}");
+    for id in &all {
+        if acknowledged.contains(id) {
+            same(&world.effects_of(&row(id)).await, &1)?;
         }
-        if count(&processed) > 1 {
-            return Err(TestCaseError::fail(format!("{id} was processed {} times", count(&processed))));
+        let times = processed.iter().map(|other| usize::from(other == id)).sum::<usize>();
+        if times > 1 {
+            return Err(TestCaseError::fail(format!("{id} was processed {times} times")));
         }
-        at_once(&world.pool, history, id, Body::Succeed, 0).await.map_err(failed)?;
-        same(&world.effects_of(&row).await, &1)?;
+        deliver_at_once(&world.pool, history, batch, &(vec![*id], Body::Succeed, 0)).await.map_err(failed)?;
+        same(&world.effects_of(&row(id)).await, &1)?;
     }
     Ok(())
 }
 
 #[test]
 fn random_deliveries_at_once_have_one_effect_each() {
-    let delivery = (0..3_u8, oracle::body(), 0..3_000_u64);
-    let histories = prop::collection::vec(delivery, 2..16);
+    let delivery = (prop::collection::vec(0..5_u8, 1..6), oracle::body(), 0..3_000_u64);
+    // Of single messages, or of batches.
+    let histories = (any::<bool>(), prop::collection::vec(delivery, 2..16));
     let (cases, number, deliveries) = (rounds(40, 2_000), std::cell::Cell::new(0), std::cell::Cell::new(0));
-    run(cases, 6, &histories, async |world, history| {
+    run(cases, 6, &histories, async |world, (batch, history)| {
         number.set(number.get() + 1);
         deliveries.set(deliveries.get() + history.len());
-        all_at_once(world, number.get(), history).await
+        all_at_once(world, number.get(), batch, history).await
     });
     println!("{cases} histories of {} deliveries at once", deliveries.get());
 }

@@ -107,4 +107,5 @@ async fn hostile_messages_are_data_each_with_a_claim_of_its_own() {
         assert!(sender.len() <= 128 && key.len() <= 255 && !key.is_empty(), "{sender} {key}");
         assert!(sender.bytes().chain(key.bytes()).all(|byte| byte.is_ascii_graphic()), "{sender} {key}");
     }
+    println!("{messages} messages, hostile");
 }

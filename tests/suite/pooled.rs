@@ -73,6 +73,7 @@ async fn behind_pgbouncer_in_transaction_mode_everything_works() {
     }
     let pooled = "SELECT count(*) FROM effects WHERE id LIKE 'pooled-%'";
     assert_eq!(world.number(pooled).await, i64::try_from(messages).expect("a few"));
+    println!("{messages} messages, twice each, behind PgBouncer");
     assert_eq!(world.number("SELECT count(*) - count(DISTINCT id) FROM effects").await, 0);
 
     let swallowed = handlers::scripted(&store, "lost", &[Step::Effect, Step::Try("SELECT nothing")]).await;

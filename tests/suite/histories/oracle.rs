@@ -34,18 +34,43 @@ pub(crate) enum End {
 /// One message, to one of the handlers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Message {
-    Plain { id: u8 },
-    Dated { id: u8, age: Age },
-    Versioned { id: u8, entity: u8, number: i64 },
-    Offset { entity: u8, number: i64 },
-    Answered { id: u8, content: u8 },
+    Plain {
+        id: u8,
+    },
+    Dated {
+        id: u8,
+        age: Age,
+    },
+    Versioned {
+        id: u8,
+        entity: u8,
+        number: i64,
+    },
+    Offset {
+        entity: u8,
+        number: i64,
+    },
+    Answered {
+        id: u8,
+        content: u8,
+    },
+    /// Of a batch, with all that a handler of batches judges.
+    Item {
+        id: u8,
+        age: Age,
+        entity: u8,
+        number: i64,
+    },
 }
+
+/// What is delivered together: one message, or the items of a batch.
+pub(crate) type Delivery = Vec<Message>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    Deliver(Message, Body),
-    /// Several in a transaction of the caller's.
-    Join(Vec<(Message, bool)>, End),
+    Deliver(Delivery, Body),
+    /// Several in a transaction of the caller's, and whether each succeeds.
+    Join(Vec<(Delivery, bool)>, End),
     Forget(Message),
     /// Its claim is past its expiry and the margin from now on.
     Expire(Message),
@@ -54,7 +79,7 @@ pub(crate) enum Step {
     Restart,
 }
 
-/// How a delivery ends.
+/// How a delivery ends for a message.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ending {
     Processed,
@@ -77,6 +102,19 @@ fn message() -> impl Strategy<Value = Message> {
         2 => (id(), 0..2_u8, 0..4_i64).prop_map(|(id, entity, number)| Message::Versioned { id, entity, number }),
         2 => (0..2_u8, 0..5_i64).prop_map(|(entity, number)| Message::Offset { entity, number }),
         2 => (id(), 0..2_u8).prop_map(|(id, content)| Message::Answered { id, content }),
+        2 => item(),
+    ]
+}
+
+fn item() -> impl Strategy<Value = Message> {
+    let age = prop_oneof![12 => Just(Age::Recent), 3 => Just(Age::TooOld), 1 => Just(Age::Ahead)];
+    (0..5_u8, age, 0..2_u8, 0..6_i64).prop_map(|(id, age, entity, number)| Message::Item { id, age, entity, number })
+}
+
+fn delivery() -> impl Strategy<Value = Delivery> {
+    prop_oneof![
+        3 => message().prop_map(|message| vec![message]),
+        1 => prop::collection::vec(item(), 0..7),
     ]
 }
 
@@ -90,11 +128,11 @@ pub(crate) fn body() -> impl Strategy<Value = Body> {
 }
 
 pub(crate) fn step() -> impl Strategy<Value = Step> {
-    let some = prop::collection::vec((message(), any::<bool>()), 1..4);
+    let some = prop::collection::vec((delivery(), any::<bool>()), 1..4);
     let end = select(vec![End::Commit, End::Commit, End::RollBack, End::Drop]);
     prop_oneof![
-        12 => (message(), body()).prop_map(|(message, body)| Step::Deliver(message, body)),
-        3 => (some, end).prop_map(|(messages, end)| Step::Join(messages, end)),
+        12 => (delivery(), body()).prop_map(|(delivery, body)| Step::Deliver(delivery, body)),
+        3 => (some, end).prop_map(|(deliveries, end)| Step::Join(deliveries, end)),
         2 => message().prop_map(Step::Forget),
         2 => message().prop_map(Step::Expire),
         1 => Just(Step::Purge),
@@ -110,6 +148,7 @@ impl Message {
             Self::Dated { id, .. } => Some(("histories.dated", id.to_string())),
             Self::Versioned { id, .. } => Some(("histories.versioned", id.to_string())),
             Self::Answered { id, .. } => Some(("histories.answered", id.to_string())),
+            Self::Item { id, .. } => Some(("histories.items", id.to_string())),
             Self::Offset { .. } => None,
         }
     }
@@ -118,6 +157,7 @@ impl Message {
         match self {
             Self::Versioned { entity, number, .. } => Some(("histories.versioned", entity.to_string(), number)),
             Self::Offset { entity, number } => Some(("histories.offset", entity.to_string(), number)),
+            Self::Item { entity, number, .. } => Some(("histories.items", entity.to_string(), number)),
             _ => None,
         }
     }
@@ -130,6 +170,7 @@ impl Message {
             Self::Versioned { entity, number, .. } => format!("versioned-{entity}-{number}"),
             Self::Offset { entity, number } => format!("offset-{entity}-{number}"),
             Self::Answered { id, .. } => format!("answered-{id}"),
+            Self::Item { id, entity, number, .. } => format!("item-{id}-{entity}-{number}"),
         }
     }
 }
@@ -155,10 +196,33 @@ impl Oracle {
         Self { seen: with_cache.then(BTreeSet::new), ..Self::default() }
     }
 
-    /// What comes of a delivery whose body does this. A cancelled one counts as the delivery after it.
-    pub(crate) fn deliver(&mut self, message: Message, body: Body, joined: bool) -> Ending {
+    /// What comes of a delivery whose body does this, for each of its messages. A cancelled one counts as the delivery
+    /// after it. A batch comes to what its items would come to one after the other, all of them or none.
+    pub(crate) fn deliver(&mut self, delivery: &[Message], body: Body, joined: bool) -> Vec<Ending> {
+        let mut afterwards = self.clone();
+        let endings: Vec<Ending> = delivery.iter().map(|message| afterwards.take(*message, joined)).collect();
+        let failure = if endings.contains(&Ending::InTheFuture) {
+            Some(Ending::InTheFuture)
+        } else if endings.contains(&Ending::Processed) {
+            match body {
+                Body::Succeed | Body::Cancel(_) => None,
+                Body::Fail => Some(Ending::Failed),
+                Body::Panic => Some(Ending::Panicked),
+            }
+        } else {
+            None
+        };
+        if let Some(failure) = failure {
+            return vec![failure; delivery.len()];
+        }
+        *self = afterwards;
+        endings
+    }
+
+    /// The same for one message whose body succeeds.
+    fn take(&mut self, message: Message, joined: bool) -> Ending {
         let claim = message.claim();
-        let cacheable = !joined && !matches!(message, Message::Answered { .. });
+        let cacheable = !joined && !matches!(message, Message::Answered { .. } | Message::Item { .. });
         let cached = |oracle: &Self| {
             cacheable
                 && claim.as_ref().is_some_and(|claim| oracle.seen.as_ref().is_some_and(|seen| seen.contains(claim)))
@@ -166,11 +230,7 @@ impl Oracle {
         if cached(self) {
             return Ending::Duplicate;
         }
-        let ending = self.judge(message).unwrap_or(match body {
-            Body::Succeed | Body::Cancel(_) => Ending::Processed,
-            Body::Fail => Ending::Failed,
-            Body::Panic => Ending::Panicked,
-        });
+        let ending = self.judge(message).unwrap_or(Ending::Processed);
         if ending == Ending::Processed {
             if let (Some(claim), content) = (&claim, message.content()) {
                 self.claims.insert(claim.clone(), Claim { content, expired: false });
@@ -198,8 +258,12 @@ impl Oracle {
             });
         }
         match message {
-            Message::Dated { age: Age::TooOld, .. } => return Some(Ending::Expired),
-            Message::Dated { age: Age::Ahead, .. } => return Some(Ending::InTheFuture),
+            Message::Dated { age: Age::TooOld, .. } | Message::Item { age: Age::TooOld, .. } => {
+                return Some(Ending::Expired);
+            }
+            Message::Dated { age: Age::Ahead, .. } | Message::Item { age: Age::Ahead, .. } => {
+                return Some(Ending::InTheFuture);
+            }
             _ => {}
         }
         let (consumer, entity, number) = message.position()?;

@@ -159,7 +159,9 @@ impl Field {
                      `{option} = \"{root}.{option}\"`"
                 )
             } else {
-                format!("`{value}` is no field: write a parameter and its fields, as in `{option} = \"{root}.{option}\"`")
+                format!(
+                    "`{value}` is no field: write a parameter and its fields, as in `{option} = \"{root}.{option}\"`"
+                )
             };
             errors.on(text, message);
             return None;

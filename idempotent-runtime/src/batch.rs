@@ -139,11 +139,23 @@ impl<'a> Row<'a> {
 }
 
 /// Admits all messages of a batch in the transaction that is open, or none. What is locked is locked in the order of
-/// its key, whatever the order in the batch, so that two batches wait for each other and never both.
+/// its key, whatever the order in the batch, so that two batches wait for each other and never both. With the verdict
+/// comes the id of the transaction, where the claims have told it.
 pub(crate) async fn admit<DB: Bulk>(
     connection: &mut DB::Connection,
     admission: Admission<'_>,
     messages: &[Message],
+) -> Result<(Verdict, Option<i64>), sqlx::Error> {
+    let mut transaction = None;
+    let verdict = judge::<DB>(connection, admission, messages, &mut transaction).await?;
+    Ok((verdict, transaction))
+}
+
+async fn judge<DB: Bulk>(
+    connection: &mut DB::Connection,
+    admission: Admission<'_>,
+    messages: &[Message],
+    transaction: &mut Option<i64>,
 ) -> Result<Verdict, sqlx::Error> {
     let Some(first) = messages.first() else { return Ok(Verdict::NoneFresh(Vec::new())) };
     let consumer = first.handler.consumer();
@@ -161,11 +173,9 @@ pub(crate) async fn admit<DB: Bulk>(
     let new: HashSet<Row<'_>> = if claims.is_empty() {
         HashSet::new()
     } else {
-        DB::claim_all(connection, admission, consumer, &claims)
-            .await?
-            .into_iter()
-            .map(|index| claims[index].0)
-            .collect()
+        let claimed = DB::claim_all(connection, admission, consumer, &claims).await?;
+        *transaction = claimed.transaction;
+        claimed.indexes.into_iter().map(|index| claims[index].0).collect()
     };
 
     // After the inserts, so that a purge which has deleted an older claim is over (G10).

@@ -69,7 +69,7 @@ const SLEEP: &str = "SELECT pg_sleep(0.2)";
 const ROUND_TRIPS: RoundTrips = RoundTrips { fresh: 4, duplicate: 2, joined: 4, joined_duplicate: 2, by_hand: 4 };
 
 /// The same for a batch.
-const BATCH_ROUND_TRIPS: usize = 5;
+const BATCH_ROUND_TRIPS: usize = 4;
 
 #[derive(Debug, Default, PartialEq)]
 struct RoundTrips {

@@ -17,14 +17,13 @@ mod sqlite;
 #[expect(private_interfaces, reason = "sealed: only the databases of this crate implement it")]
 #[doc(hidden)]
 pub trait Bulk: sqlx::Database {
-    /// Inserts claims, each with its expiry in Unix microseconds or after the retention. The indexes of those that were not
-    /// there.
+    /// Inserts claims, each with its expiry in Unix microseconds or after the retention.
     fn claim_all(
         connection: &mut Self::Connection,
         admission: Admission<'_>,
         consumer: &str,
         claims: &[(Row<'_>, Option<i64>)],
-    ) -> impl Future<Output = Result<Vec<usize>, sqlx::Error>> + Send;
+    ) -> impl Future<Output = Result<Claimed, sqlx::Error>> + Send;
 
     /// The wall clock, in Unix microseconds.
     fn now(connection: &mut Self::Connection) -> impl Future<Output = Result<i64, sqlx::Error>> + Send;
@@ -52,6 +51,14 @@ pub trait Bulk: sqlx::Database {
         consumer: &str,
         claims: &[Row<'_>],
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+}
+
+/// The claims that were not there.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    pub(crate) indexes: Vec<usize>,
+    /// The transaction that has inserted them, on PostgreSQL.
+    pub(crate) transaction: Option<i64>,
 }
 
 /// The indexes of the rows that are found, which come in any order.

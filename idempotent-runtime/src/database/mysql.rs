@@ -359,7 +359,7 @@ fn refused(error: sqlx::Error) -> Result<Verdict, sqlx::Error> {
 /// has deleted an older claim is over (G10): `UTC_TIMESTAMP` is the start of its statement.
 async fn judge(connection: &mut MySqlConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
     if let Some(messages) = admission.batch {
-        return batch::admit::<MySql>(connection, admission, messages).await;
+        return Ok(batch::admit::<MySql>(connection, admission, messages).await?.0);
     }
     let Some(Occurred { at, expires }) = admission.occurred else { return Ok(Verdict::New(Vec::new())) };
     let look =

@@ -1,16 +1,18 @@
-//! PostgreSQL: the transaction's id as the proof that it is still the claim's own.
+//! PostgreSQL: a cursor as the proof that the transaction is still the claim's own.
 //!
-//! The claim returns `txid_current()`. The end sends, in one request, a check of that id, COMMIT, and an empty
-//! transaction for sqlx to close without waiting: sqlx sees neither the state of a transaction nor whether COMMIT was
-//! answered by ROLLBACK. The check fails in an aborted transaction, in another one, and outside one; then the rest of
-//! the request is not executed. An id is never reused, and nested handlers share it, which a setting of the
-//! transaction's own would not survive. Round trips that the handler waits for: BEGIN, claim, the body's, end.
+//! BEGIN declares one, over nothing. The end sends, in one request, CLOSE, COMMIT, and an empty transaction for sqlx to
+//! close without waiting: sqlx sees neither the state of a transaction nor whether COMMIT was answered by ROLLBACK. CLOSE
+//! fails in an aborted transaction, in another one, and outside one; then the rest of the request is not executed. Unlike
+//! a SELECT it is not planned, and unlike a savepoint a cursor takes no transaction id. Round trips that the handler waits
+//! for: BEGIN, claim, the body's, end.
 //!
-//! Measured on loopback against unverified lines by hand (`cargo bench -p tests --bench verification`, on the machine it was
-//! written on): this 1.16 with four round trips; a savepoint set with BEGIN and released at the end 1.08 with four, but
-//! two transaction ids a message; the check in a request of its own 1.25 with five.
+//! A joined handler checks `txid_current()` instead, which the claim returns: an id is never reused, nested handlers share
+//! it, and a cursor of a savepoint that nobody uses would stay open.
 //!
-//! Sources: <https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT>,
+//! Measured against unverified lines by hand: `cargo bench -p tests --bench verification`.
+//!
+//! Sources: <https://www.postgresql.org/docs/current/sql-close.html>,
+//! <https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT>,
 //! <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-MULTI-STATEMENT>.
 
 use std::future::poll_fn;
@@ -18,7 +20,9 @@ use std::mem;
 use std::sync::LazyLock;
 
 use sqlx::postgres::{PgConnection, PgDatabaseError, PgTransactionManager};
-use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, PgTransaction, Pool, Postgres};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Either, Executor as _, PgTransaction, Pool, Postgres, SqlSafeStr as _, SqlStr,
+};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::nested::Nested;
@@ -34,26 +38,25 @@ use crate::store::Settings;
 use crate::{Database, Error, migrate};
 
 /// Parameters: identity, fingerprint, milliseconds to wait, and either how long the claim lives or when it expires and when
-/// the message occurred, in microseconds.
+/// the message occurred, in microseconds. No row comes of a duplicate.
 ///
 /// `clock_timestamp()` is the wall clock, `now()` would be the transaction's start; in RETURNING it is read after the
 /// insert, so that a purge which has deleted an older claim is over (G10). A duplicate leaves neither a dead row nor an error
 /// in the log. The conflict target makes the statement fail if the unique key is gone. `lock_timeout` is put back by the same
-/// statement: the join makes it wait for the insert.
+/// statement, after the insert; of a duplicate by the rollback.
 const CLAIM: &str = "\
 WITH setting AS MATERIALIZED (
     SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', $5, true)
-), claimed AS (
-    INSERT INTO {table} (consumer, sender, key, fingerprint, expires_at)
-    SELECT $1, $2, $3, $4, coalesce(timestamptz 'epoch' + $7 * interval '1 microsecond',
-                                    clock_timestamp() + $6 * interval '1 microsecond')
-    FROM setting
-    ON CONFLICT (consumer, sender, key) DO NOTHING
-    RETURNING txid_current() AS id,
-              expires_at <= clock_timestamp() AS expired,
-              timestamptz 'epoch' + $8 * interval '1 microsecond' > clock_timestamp() + interval '1 day' AS ahead
 )
-SELECT id, expired, ahead, set_config('lock_timeout', before, true) FROM setting LEFT JOIN claimed ON true";
+INSERT INTO {table} (consumer, sender, key, fingerprint, expires_at)
+SELECT $1, $2, $3, $4, coalesce(timestamptz 'epoch' + $7 * interval '1 microsecond',
+                                clock_timestamp() + $6 * interval '1 microsecond')
+FROM setting
+ON CONFLICT (consumer, sender, key) DO NOTHING
+RETURNING txid_current(),
+          expires_at <= clock_timestamp(),
+          timestamptz 'epoch' + $8 * interval '1 microsecond' > clock_timestamp() + interval '1 day',
+          set_config('lock_timeout', (SELECT before FROM setting), true)";
 
 /// The same answers without a claim. Parameters as the last two of the claim's.
 const LOOK: &str = "\
@@ -137,13 +140,8 @@ impl Operations for Postgres {
         admission: Admission<'_>,
         _reclaimable: bool,
     ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
-        let transaction = match admission.isolation {
-            None => connection.begin().await?,
-            Some(Isolation::ReadCommitted) => connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await?,
-            Some(Isolation::RepeatableRead) => connection.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?,
-            Some(Isolation::Serializable) => connection.begin_with("BEGIN ISOLATION LEVEL SERIALIZABLE").await?,
-        };
-        admitted(transaction, admission).await
+        let transaction = connection.begin_with(begin(admission.isolation)).await?;
+        admitted(transaction, admission, true).await
     }
 
     async fn join<'c>(
@@ -152,7 +150,7 @@ impl Operations for Postgres {
     ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
         // The request is on its way, its reply will be drained, and sqlx has not counted it: forgotten, it is a
         // savepoint that nobody uses.
-        admitted(Nested::begin(connection, |begin| mem::forget(begin)).await?, admission).await
+        admitted(Nested::begin(connection, |begin| mem::forget(begin)).await?, admission, false).await
     }
 
     async fn admit(connection: &mut PgConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
@@ -179,11 +177,14 @@ impl Operations for Postgres {
                 _ => {} // what is lost fails the check
             }
         }
-        let check = watch.check();
         let request = match watch.savepoint() {
-            None => format!("{check}; COMMIT; BEGIN"),
+            None if watch.has_cursor => SqlStr::from_static("CLOSE idempotent_claim; COMMIT; BEGIN"),
+            None => AssertSqlSafe(format!("{}; COMMIT; BEGIN", watch.check())).into_sql_str(),
             // A fresh savepoint of the name, so that the rollback to it that sqlx queues undoes nothing.
-            Some(savepoint) => format!("{check}; RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}"),
+            Some(savepoint) => {
+                let check = watch.check();
+                AssertSqlSafe(format!("{check}; RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}")).into_sql_str()
+            }
         };
         match checked(&mut transaction, request).await {
             Ok(()) => Ok(()), // dropping the transaction queues sqlx's own end of what is left, an empty one
@@ -198,7 +199,7 @@ impl Operations for Postgres {
         _admission: Admission<'_>,
     ) -> Result<(), Failed> {
         unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
-        match checked(&mut transaction, watch.check()).await {
+        match checked(&mut transaction, AssertSqlSafe(watch.check()).into_sql_str()).await {
             Err((_, error @ sqlx::Error::Database(_))) if !is_aborted(&error) => {
                 Err(watch.give_up(transaction, error).await)
             }
@@ -213,7 +214,8 @@ impl Operations for Postgres {
             _ => return end_savepoint(transaction).await,
         }
         // SAVEPOINT fails in an aborted transaction, and outside one.
-        match checked(&mut transaction, "SAVEPOINT idempotent_commit; SELECT 1; COMMIT; BEGIN".to_owned()).await {
+        let request = SqlStr::from_static("SAVEPOINT idempotent_commit; COMMIT; BEGIN");
+        match checked(&mut transaction, request).await {
             Ok(()) => Ok(()),
             Err((Passed(false), sqlx::Error::Database(_))) => Err(Failed::Lost { kept: false }),
             Err((_, error)) => Err(Failed::AtEnd(error)),
@@ -256,21 +258,19 @@ async fn admit(
     let Admission { statements, claim, occurred, position, .. } = admission;
     if let Some(messages) = admission.batch {
         return Ok(match batch::admit::<Postgres>(connection, admission, messages).await? {
-            Verdict::New(outcomes) => {
-                let id = sqlx::query_scalar("SELECT txid_current()")
-                    .persistent(statements.named)
-                    .fetch_one(connection)
-                    .await?;
-                Ok((id, outcomes))
+            (Verdict::New(outcomes), Some(id)) => Ok((id, outcomes)),
+            (Verdict::New(outcomes), None) => {
+                let id = sqlx::query_scalar("SELECT txid_current()").persistent(statements.named);
+                Ok((id.fetch_one(connection).await?, outcomes))
             }
-            refused => Err(refused),
+            (refused, _) => Err(refused),
         });
     }
     let wait = admission.wait_millis();
     let (until, at) = (occurred.map(|occurred| micros(occurred.expires)), occurred.map(|occurred| micros(occurred.at)));
     let mut id = None;
     if let Some(NewClaim { identity, fingerprint }) = claim {
-        let insert = sqlx::query_as::<_, (Option<i64>, Option<bool>, Option<bool>)>(statements.claim.clone())
+        let insert = sqlx::query_as::<_, (i64, Option<bool>, Option<bool>)>(statements.claim.clone())
             .persistent(statements.named)
             .bind(&*identity.consumer)
             .bind(&*identity.sender)
@@ -280,11 +280,10 @@ async fn admit(
             .bind(admission.retention.as_secs_f64() * 1e6)
             .bind(until)
             .bind(at);
-        let (new, expired, ahead) = insert.fetch_one(&mut *connection).await?;
-        if new.is_none() {
+        let Some((new, expired, ahead)) = insert.fetch_optional(&mut *connection).await? else {
             return Ok(Err(Verdict::Duplicate));
-        }
-        id = new;
+        };
+        id = Some(new);
         if let Some(refused) = too_old_or_ahead(occurred, expired, ahead) {
             return Ok(Err(refused));
         }
@@ -328,11 +327,12 @@ fn too_old_or_ahead(occurred: Option<Occurred>, expired: Option<bool>, ahead: Op
 async fn admitted<'c>(
     mut transaction: PgTransaction<'c>,
     admission: Admission<'_>,
+    has_cursor: bool,
 ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
     // Without an id it may not run: dropping the transaction queues its rollback.
     Ok(admit(&mut transaction, admission).await?.map(|(id, outcomes)| {
         let depth = PgTransactionManager::get_transaction_depth(&transaction);
-        (transaction, Watch { id, depth }, outcomes)
+        (transaction, Watch { id, depth, has_cursor }, outcomes)
     }))
 }
 
@@ -344,22 +344,36 @@ async fn end_savepoint(transaction: PgTransaction<'_>) -> Result<(), Failed> {
     }
 }
 
-/// Whether the first result of a request arrived before the request failed.
+/// Whether the first statement of a request was through before the request failed.
 struct Passed(bool);
 
-/// Sends several statements in one request, of which the first that returns a row is the check.
-async fn checked(connection: &mut PgConnection, request: String) -> Result<(), (Passed, sqlx::Error)> {
+/// Sends several statements in one request, of which the first is the check. They are made of constants, a number and
+/// savepoint names that end in one.
+async fn checked(connection: &mut PgConnection, request: SqlStr) -> Result<(), (Passed, sqlx::Error)> {
     let mut passed = false;
-    // Safe: made of constants, a number and savepoint names that end in one.
-    let mut results = sqlx::raw_sql(AssertSqlSafe(request)).fetch_many(connection);
+    let mut results = sqlx::raw_sql(request).fetch_many(connection);
     while let Some(result) = poll_fn(|context| results.as_mut().poll_next(context)).await {
         match result {
-            Ok(Either::Right(_)) => passed = true,
-            Ok(Either::Left(_)) => {}
+            Ok(_) => passed = true,
             Err(error) => return Err((Passed(passed), error)),
         }
     }
     Ok(())
+}
+
+/// Begins a transaction and leaves the proof in it. The cursor reads nothing, and is gone with the transaction.
+const fn begin(isolation: Option<Isolation>) -> &'static str {
+    macro_rules! begin {
+        ($begin:literal) => {
+            concat!($begin, "; DECLARE idempotent_claim NO SCROLL CURSOR FOR SELECT")
+        };
+    }
+    match isolation {
+        None => begin!("BEGIN"),
+        Some(Isolation::ReadCommitted) => begin!("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        Some(Isolation::RepeatableRead) => begin!("BEGIN ISOLATION LEVEL REPEATABLE READ"),
+        Some(Isolation::Serializable) => begin!("BEGIN ISOLATION LEVEL SERIALIZABLE"),
+    }
 }
 
 /// What identifies the claim's transaction.
@@ -367,6 +381,8 @@ async fn checked(connection: &mut PgConnection, request: String) -> Result<(), (
 pub struct Watch {
     id: i64,
     depth: usize,
+    /// It is the handler's own, and was [begun](begin) with a cursor.
+    has_cursor: bool,
 }
 
 /// The text that the server logs where a check has failed. A cast fails with it; `concat` keeps the planner from
@@ -376,6 +392,9 @@ const GONE: &str = "concat('idempotent: the transaction of the claim is gone')::
 impl Watch {
     /// Fails unless the current transaction is the claim's. Outside one the id is NULL, which equals nothing.
     fn check(self) -> String {
+        if self.has_cursor {
+            return "CLOSE idempotent_claim".to_owned();
+        }
         format!("SELECT CASE txid_current_if_assigned() WHEN {} THEN 1 ELSE {GONE} END", self.id)
     }
 

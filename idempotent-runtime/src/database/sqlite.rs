@@ -144,7 +144,7 @@ impl Operations for Sqlite {
     async fn admit(connection: &mut SqliteConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
         let Admission { statements, claim, occurred, position, .. } = admission;
         if let Some(messages) = admission.batch {
-            return batch::admit::<Sqlite>(connection, admission, messages).await;
+            return Ok(batch::admit::<Sqlite>(connection, admission, messages).await?.0);
         }
         if let Some(NewClaim { identity, fingerprint }) = claim {
             let insert = sqlx::query(statements.claim.clone())

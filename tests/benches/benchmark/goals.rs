@@ -26,12 +26,17 @@ pub(crate) fn write(text: &mut String, report: &Report) -> std::fmt::Result {
     }
     writeln!(text, "## Goals\n\n| | goal | value | |\n|---|---|---|---|")?;
     for trips in &report.trips {
-        let of = |way| trips.singles.iter().find(|(one, ..)| *one == way).map_or((0, 0), |(_, fresh, again)| (*fresh, *again));
+        let of = |way| {
+            trips.singles.iter().find(|(one, ..)| *one == way).map_or((0, 0), |(_, fresh, again)| (*fresh, *again))
+        };
         let kind = trips.kind.name();
         let ((fresh, duplicate), (_, cached)) = (of(Way::Attribute), of(Way::Cached));
-        for (what, most, value) in
-            [("fresh, verified", 4, fresh), ("fresh, verified, in the end", 3, fresh), ("duplicate", 2, duplicate), ("cached duplicate", 0, cached)]
-        {
+        for (what, most, value) in [
+            ("fresh, verified", 4, fresh),
+            ("fresh, verified, in the end", 3, fresh),
+            ("duplicate", 2, duplicate),
+            ("cached duplicate", 0, cached),
+        ] {
             let reached = if value <= most { "reached" } else { "**not reached**" };
             writeln!(text, "| {kind}, awaited round trips, {what} | {most} | {value} | {reached} |")?;
         }
@@ -50,13 +55,19 @@ fn of(kind: Kind, report: &Report, goals: &mut Vec<Goal>) {
     for (workers, pinging, off) in [(1, 1.0, 0.95), (8, 0.95, 0.85)] {
         if let Some(race) = report.race(kind, Section::Fresh, workers, Stream::Fresh) {
             let workers = crate::report::what(Stream::Fresh, workers);
-            add(format!("fresh, {workers}, × by hand with the pool's defaults"), pinging, race.ratio(Way::Attribute, Way::ByHandPinging).median);
+            add(
+                format!("fresh, {workers}, × by hand with the pool's defaults"),
+                pinging,
+                race.ratio(Way::Attribute, Way::ByHandPinging).median,
+            );
             add(format!("the same, × by hand with the ping off"), off, race.ratio(Way::Attribute, Way::ByHand).median);
         }
     }
     if let Some(race) = report.race(kind, Section::Distance, 1, Stream::Fresh) {
         let trips = report.trips.iter().find(|trips| trips.kind == kind);
-        let three = trips.and_then(|trips| trips.singles.iter().find(|(way, ..)| *way == Way::Attribute)).is_some_and(|(_, fresh, _)| *fresh <= 3);
+        let three = trips
+            .and_then(|trips| trips.singles.iter().find(|(way, ..)| *way == Way::Attribute))
+            .is_some_and(|(_, fresh, _)| *fresh <= 3);
         let ratio = race.ratio(Way::Attribute, Way::ByHand).median;
         add("1 ms away each way, × by hand with the ping off".to_owned(), if three { 1.15 } else { 1.0 }, ratio);
     }

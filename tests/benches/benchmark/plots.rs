@@ -29,8 +29,14 @@ pub(crate) fn draw(report: &Report, folder: &Path) -> Result<(), Box<dyn Error>>
     std::fs::create_dir_all(folder)?;
     for (section, title) in [
         (Section::Fresh, "Fresh messages a second, as a multiple of the lines by hand with the pool's ping off"),
-        (Section::Duplicates, "Duplicates a second, as a multiple of the lines by hand (seen cache: no request at all)"),
-        (Section::Distance, "Fresh messages a second with 1 ms to the database each way, as a multiple of by hand, ping off"),
+        (
+            Section::Duplicates,
+            "Duplicates a second, as a multiple of the lines by hand (seen cache: no request at all)",
+        ),
+        (
+            Section::Distance,
+            "Fresh messages a second with 1 ms to the database each way, as a multiple of by hand, ping off",
+        ),
     ] {
         bars(report, section, title, folder)?;
     }
@@ -128,7 +134,10 @@ fn batches(report: &Report, folder: &Path) -> Result<(), Box<dyn Error>> {
     let area = SVGBackend::new(&path, (900, 460)).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption("Messages a second by the size of the batch, one worker (solid: idempotent, dots: by hand)", (FONT, 17))
+        .caption(
+            "Messages a second by the size of the batch, one worker (solid: idempotent, dots: by hand)",
+            (FONT, 17),
+        )
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(80)
@@ -142,7 +151,8 @@ fn batches(report: &Report, folder: &Path) -> Result<(), Box<dyn Error>> {
         .light_line_style(WHITE)
         .label_style((FONT, 13))
         .draw()?;
-    for (kind, paint) in KINDS.into_iter().zip([RGBColor(30, 110, 190), RGBColor(200, 110, 20), RGBColor(60, 140, 60)]) {
+    for (kind, paint) in KINDS.into_iter().zip([RGBColor(30, 110, 190), RGBColor(200, 110, 20), RGBColor(60, 140, 60)])
+    {
         let ours = points(kind, Way::Attribute);
         let by_hand = points(kind, Way::ByHand);
         chart

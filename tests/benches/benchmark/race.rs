@@ -6,6 +6,8 @@ use tokio::task::JoinSet;
 
 use crate::ways::{Way, Ways};
 
+const MOST_DUPLICATES: usize = 2_000;
+
 /// How long, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
@@ -92,7 +94,9 @@ pub(crate) async fn race<W: Ways>(world: &W, stream: Stream, workers: usize, way
         turn(world, stream, workers, *way, warm_up * workers).await;
         let rate = turn(world, stream, workers, *way, warm_up * workers).await;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
-        counts.push(((rate * effort.turn.as_secs_f64()) as usize).max(warm_up * workers));
+        let count = ((rate * effort.turn.as_secs_f64()) as usize).max(warm_up * workers);
+        // Duplicates have to be processed first.
+        counts.push(if stream == Stream::Duplicates { count.min(MOST_DUPLICATES) } else { count });
     }
     for round in 0..effort.rounds {
         for step in 0..ways.len() {

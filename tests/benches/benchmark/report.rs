@@ -43,9 +43,10 @@ pub(crate) struct Trips {
 
 impl Report {
     pub(crate) fn race(&self, kind: Kind, section: Section, workers: usize, stream: Stream) -> Option<&Race> {
-        let entry = self.entries.iter().find(|entry| {
-            (entry.kind, entry.section, entry.workers, entry.stream) == (kind, section, workers, stream)
-        });
+        let entry = self
+            .entries
+            .iter()
+            .find(|entry| (entry.kind, entry.section, entry.workers, entry.stream) == (kind, section, workers, stream));
         entry.map(|entry| &entry.race)
     }
 
@@ -91,7 +92,11 @@ impl Report {
         if self.trips.is_empty() {
             return Ok(());
         }
-        writeln!(text, "## {}\n\nA proxy holds each reply back until nothing goes on without it.\n", Section::Trips.title())?;
+        writeln!(
+            text,
+            "## {}\n\nA proxy holds each reply back until nothing goes on without it.\n",
+            Section::Trips.title()
+        )?;
         writeln!(text, "| | | fresh | duplicate |\n|---|---|---|---|")?;
         for Trips { kind, singles, .. } in &self.trips {
             for (way, fresh, duplicate) in singles {
@@ -136,7 +141,11 @@ impl Report {
             writeln!(text)?;
         }
         if !self.stored.is_empty() {
-            writeln!(text, "## {}\n\n| | claims stored | × an empty table | half of the rounds |\n|---|---|---|---|", Section::Stored.title())?;
+            writeln!(
+                text,
+                "## {}\n\n| | claims stored | × an empty table | half of the rounds |\n|---|---|---|---|",
+                Section::Stored.title()
+            )?;
             for (kind, workers, count, Spread { low, median, high }) in &self.stored {
                 let what = what(Stream::Fresh, *workers);
                 writeln!(text, "| {}, {what} | {count} | {median:.2} | {low:.2} to {high:.2} |", kind.name())?;
@@ -150,7 +159,11 @@ impl Report {
         if self.pgbench.is_empty() {
             return Ok(());
         }
-        writeln!(text, "## {}\n\n| | pgbench, messages/s | by hand × pgbench | idempotent × pgbench |\n|---|---|---|---|", Section::Pgbench.title())?;
+        writeln!(
+            text,
+            "## {}\n\n| | pgbench, messages/s | by hand × pgbench | idempotent × pgbench |\n|---|---|---|---|",
+            Section::Pgbench.title()
+        )?;
         for (workers, [pgbench, by_hand, attribute]) in &self.pgbench {
             let median = |mut values: Vec<f64>| {
                 values.sort_by(f64::total_cmp);
@@ -158,7 +171,13 @@ impl Report {
             };
             let ratio = |rates: &[f64]| median(rates.iter().zip(pgbench).skip(1).map(|(rate, of)| rate / of).collect());
             let what = what(Stream::Fresh, *workers);
-            writeln!(text, "| {what} | {:.0} | {:.2} | {:.2} |", median(pgbench.clone()), ratio(by_hand), ratio(attribute))?;
+            writeln!(
+                text,
+                "| {what} | {:.0} | {:.2} | {:.2} |",
+                median(pgbench.clone()),
+                ratio(by_hand),
+                ratio(attribute)
+            )?;
         }
         writeln!(text)
     }
@@ -205,6 +224,7 @@ pub(crate) fn what(stream: Stream, workers: usize) -> String {
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("", |(_, name)| name);
+    let model =
+        cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("", |(_, name)| name);
     format!("{cores} cores of {model}")
 }

@@ -127,7 +127,13 @@ async fn on<W: Ways>(options: &Options, report: &mut Report) -> Result<(), Strin
         // A tenth of the messages: each takes ten milliseconds.
         let effort = Effort { rounds: effort.rounds.min(9), turn: effort.turn * 2 };
         let race = race(&far, Stream::Fresh, 1, &FRESH, effort).await;
-        report.entries.push(Entry { kind: W::KIND, section: Section::Distance, workers: 1, stream: Stream::Fresh, race });
+        report.entries.push(Entry {
+            kind: W::KIND,
+            section: Section::Distance,
+            workers: 1,
+            stream: Stream::Fresh,
+            race,
+        });
     }
     if W::KIND != Kind::Sqlite && options.wants(Section::Trips) {
         report.trips.push(trips::<W>(&place.database().await).await);
@@ -233,7 +239,12 @@ async fn trips<W: Ways>(database: &Database) -> Trips {
 
 /// Messages a second of pgbench with the same statements, by hand and by the attribute, in turns; nothing where it is
 /// not installed.
-async fn pgbench<W: Ways>(world: &W, url: &str, workers: usize, effort: Effort) -> Result<Option<[Vec<f64>; 3]>, String> {
+async fn pgbench<W: Ways>(
+    world: &W,
+    url: &str,
+    workers: usize,
+    effort: Effort,
+) -> Result<Option<[Vec<f64>; 3]>, String> {
     const SCRIPT: &str = "\\set id random(1, 9223372036854775807)
 BEGIN;
 INSERT INTO by_hand (consumer, id) VALUES ('pgbench', md5(:id::bigint::text)) ON CONFLICT DO NOTHING;
@@ -277,7 +288,10 @@ pub(crate) fn programs(options: &Options, report: &mut Report) -> Result<(), Str
         if output.status.success() { Ok(text) } else { Err(format!("cargo {}: {text}", arguments.join(" "))) }
     };
     for (section, arguments) in [
-        (Section::Purge, &["bench", "-q", "-p", "tests", "--bench", "purge", "--", "sqlite", "postgres", "mariadb"][..]),
+        (
+            Section::Purge,
+            &["bench", "-q", "-p", "tests", "--bench", "purge", "--", "sqlite", "postgres", "mariadb"][..],
+        ),
         (Section::Bytes, &["bench", "-q", "-p", "tests", "--bench", "purge", "--", "bytes"]),
     ] {
         if options.wants(section) {

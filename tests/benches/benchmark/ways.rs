@@ -3,7 +3,9 @@
 use idempotent_runtime::{Batch, ClaimStore, Outcome, idempotent};
 use servers::Kind;
 use sqlx::pool::PoolOptions;
-use sqlx::{AssertSqlSafe, Executor as _, MySql, MySqlTransaction, PgTransaction, Pool, Postgres, Sqlite, SqliteTransaction};
+use sqlx::{
+    AssertSqlSafe, Executor as _, MySql, MySqlTransaction, PgTransaction, Pool, Postgres, Sqlite, SqliteTransaction,
+};
 
 /// A way to process a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +56,7 @@ pub(crate) trait Ways: Clone + Send + Sync + 'static {
 
     fn execute(&self, sql: String) -> impl Future<Output = ()> + Send;
 
-    /// Waits until what was taken from the pool has come back.
+    /// Waits until what was taken from the pools has come back.
     fn idle(&self) -> impl Future<Output = ()> + Send;
 }
 
@@ -179,8 +181,10 @@ macro_rules! ways {
                 }
 
                 async fn idle(&self) {
-                    while self.pool.num_idle() < self.pool.size() as usize {
-                        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                    for pool in [&self.pool, &self.pinging] {
+                        while pool.num_idle() < pool.size() as usize {
+                            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                        }
                     }
                 }
             }

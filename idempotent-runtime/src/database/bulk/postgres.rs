@@ -4,21 +4,44 @@
 use sqlx::{PgConnection, Postgres};
 
 use super::super::Admission;
-use super::{Bulk, indexes, numbers};
+use super::{Bulk, Claimed, indexes, numbers};
 use crate::batch::Row;
 
-const CLAIM_ALL: &str = "\
+/// One row: which were inserted, unless all were. `items` are the arrays, as columns; `expires` is when one expires, and
+/// `setting.expires` what the retention makes of it.
+macro_rules! claim_all {
+    ($items:literal, $expires:literal) => {
+        concat!(
+            "\
 WITH setting AS MATERIALIZED (
-    SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', $6, true)
+    SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', $5, true),
+           clock_timestamp() + $4 * interval '1 microsecond' AS expires
 ), claimed AS (
     INSERT INTO {table} (consumer, sender, key, expires_at)
-    SELECT $1, sender, key, coalesce(timestamptz 'epoch' + expires * interval '1 microsecond',
-                                     clock_timestamp() + $5 * interval '1 microsecond')
-    FROM setting, unnest($2::text[], $3::text[], $4::float8[]) AS item (sender, key, expires)
+    SELECT $1, sender, key, ",
+            $expires,
+            " FROM setting, ",
+            $items,
+            "
     ON CONFLICT (consumer, sender, key) DO NOTHING
     RETURNING sender, key
+), found AS (
+    SELECT count(*) AS count, array_agg(sender) AS senders, array_agg(key) AS keys FROM claimed
 )
-SELECT sender, key, set_config('lock_timeout', before, true) FROM setting LEFT JOIN claimed ON true";
+SELECT txid_current(), count,
+       CASE WHEN count < cardinality($3) THEN senders END, CASE WHEN count < cardinality($3) THEN keys END,
+       set_config('lock_timeout', before, true)
+FROM setting, found"
+        )
+    };
+}
+
+const CLAIM_ALL: &str = claim_all!("unnest($2::text[], $3::text[]) AS item (sender, key)", "setting.expires");
+
+const CLAIM_ALL_DATED: &str = claim_all!(
+    "unnest($2::text[], $3::text[], $6::float8[]) AS item (sender, key, expires)",
+    "coalesce(timestamptz 'epoch' + item.expires * interval '1 microsecond', setting.expires)"
+);
 
 /// A lock is taken as each row comes out of the sort.
 const POSITIONS: &str = "\
@@ -57,21 +80,31 @@ impl Bulk for Postgres {
         admission: Admission<'_>,
         consumer: &str,
         claims: &[(Row<'_>, Option<i64>)],
-    ) -> Result<Vec<usize>, sqlx::Error> {
+    ) -> Result<Claimed, sqlx::Error> {
+        type Found = (i64, i64, Option<Vec<String>>, Option<Vec<String>>);
         let (senders, keys) = columns(claims.iter().map(|(row, _)| row));
-        #[expect(clippy::cast_precision_loss, reason = "microseconds are exact until the year 2255")]
-        let expires: Vec<Option<f64>> = claims.iter().map(|(_, expires)| expires.map(|micros| micros as f64)).collect();
-        let insert = sqlx::query_as::<_, (Option<String>, Option<String>)>(admission.statements.fill(CLAIM_ALL))
+        let dated = claims.iter().any(|(_, expires)| expires.is_some());
+        let text = if dated { CLAIM_ALL_DATED } else { CLAIM_ALL };
+        let mut insert = sqlx::query_as::<_, Found>(admission.statements.fill(text))
             .persistent(admission.statements.named)
             .bind(consumer)
             .bind(senders)
             .bind(keys)
-            .bind(expires)
             .bind(admission.retention.as_secs_f64() * 1e6)
             .bind(admission.wait_millis());
-        let claimed = insert.fetch_all(connection).await?;
-        let claimed = claimed.into_iter().filter_map(|(sender, key)| sender.zip(key));
-        Ok(indexes(claims.iter().map(|(row, _)| *row), claimed))
+        if dated {
+            #[expect(clippy::cast_precision_loss, reason = "microseconds are exact until the year 2255")]
+            let expires: Vec<Option<f64>> = claims.iter().map(|(_, expires)| expires.map(|at| at as f64)).collect();
+            insert = insert.bind(expires);
+        }
+        let (transaction, count, senders, keys) = insert.fetch_one(connection).await?;
+        let indexes = if usize::try_from(count) == Ok(claims.len()) {
+            (0..claims.len()).collect()
+        } else {
+            let found = senders.unwrap_or_default().into_iter().zip(keys.unwrap_or_default());
+            indexes(claims.iter().map(|(row, _)| *row), found)
+        };
+        Ok(Claimed { indexes, transaction: Some(transaction) })
     }
 
     async fn now(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {

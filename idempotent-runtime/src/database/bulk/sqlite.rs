@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sqlx::{Sqlite, SqliteConnection};
 
 use super::super::Admission;
-use super::{Bulk, indexes, numbers};
+use super::{Bulk, Claimed, indexes, numbers};
 use crate::batch::Row;
 
 const CLAIM_ALL: &str = "\
@@ -41,12 +41,13 @@ impl Bulk for Sqlite {
         admission: Admission<'_>,
         consumer: &str,
         claims: &[(Row<'_>, Option<i64>)],
-    ) -> Result<Vec<usize>, sqlx::Error> {
+    ) -> Result<Claimed, sqlx::Error> {
         let rows = json(claims.iter().map(|(row, expires)| (row, expires.map(|micros| micros / 1000))));
         let insert = sqlx::query_as::<_, (String, String)>(admission.statements.fill(CLAIM_ALL));
         let lives = i64::try_from(admission.retention.as_millis()).unwrap_or(i64::MAX / 2); // at most a hundred years
         let claimed = insert.bind(consumer).bind(rows).bind(lives).fetch_all(connection).await?;
-        Ok(indexes(claims.iter().map(|(row, _)| *row), claimed.into_iter()))
+        let indexes = indexes(claims.iter().map(|(row, _)| *row), claimed.into_iter());
+        Ok(Claimed { indexes, transaction: None })
     }
 
     async fn now(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {

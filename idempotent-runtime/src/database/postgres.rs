@@ -13,6 +13,7 @@
 //! Sources: <https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT>,
 //! <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-MULTI-STATEMENT>.
 
+use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::mem;
 use std::sync::LazyLock;
@@ -179,12 +180,14 @@ impl Operations for Postgres {
                 _ => {} // what is lost fails the check
             }
         }
-        let check = watch.check();
-        let request = match watch.savepoint() {
-            None => format!("{check}; COMMIT; BEGIN"),
-            // A fresh savepoint of the name, so that the rollback to it that sqlx queues undoes nothing.
-            Some(savepoint) => format!("{check}; RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}"),
-        };
+        let mut request = watch.check();
+        match watch.savepoint() {
+            None => request.push_str("; COMMIT; BEGIN"),
+            Some(savepoint) => {
+                // A fresh savepoint of the name, so that the rollback to it that sqlx queues undoes nothing.
+                let _ = write!(request, "; RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}");
+            }
+        }
         match checked(&mut transaction, request).await {
             Ok(()) => Ok(()), // dropping the transaction queues sqlx's own end of what is left, an empty one
             Err((Passed(false), error @ sqlx::Error::Database(_))) => Err(watch.give_up(transaction, error).await),
@@ -276,7 +279,7 @@ async fn admit(
             .bind(&*identity.sender)
             .bind(&*identity.key)
             .bind(fingerprint.map(<[u8; 32]>::as_slice))
-            .bind(&wait)
+            .bind(&*wait)
             .bind(admission.retention.as_secs_f64() * 1e6)
             .bind(until)
             .bind(at);
@@ -304,7 +307,7 @@ async fn admit(
             .bind(&**sender)
             .bind(&**entity)
             .bind(number)
-            .bind(&wait);
+            .bind(&*wait);
         id = advance.fetch_one(&mut *connection).await?;
     }
     Ok(id.map(|id| (id, Vec::new())).ok_or(Verdict::Stale))
@@ -376,7 +379,9 @@ const GONE: &str = "concat('idempotent: the transaction of the claim is gone')::
 impl Watch {
     /// Fails unless the current transaction is the claim's. Outside one the id is NULL, which equals nothing.
     fn check(self) -> String {
-        format!("SELECT CASE txid_current_if_assigned() WHEN {} THEN 1 ELSE {GONE} END", self.id)
+        let mut check = String::with_capacity(256); // one buffer for the whole request
+        let _ = write!(check, "SELECT CASE txid_current_if_assigned() WHEN {} THEN 1 ELSE {GONE} END", self.id);
+        check
     }
 
     /// sqlx's name for the savepoint of a joined transaction.

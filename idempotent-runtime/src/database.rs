@@ -1,6 +1,8 @@
 //! What a database has to provide. One file each holds its SQL and its error numbers; the flow that uses
 //! them is in `process.rs`, written once.
 
+#[cfg(feature = "postgres")]
+use std::borrow::Cow;
 use std::future::Future;
 use std::time::Duration;
 
@@ -213,8 +215,11 @@ use lookup;
 use lookups;
 
 /// How long a rival may hold a claim unless the handler says otherwise. On SQLite the connection says so.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "mysql")]
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
+/// The same as PostgreSQL reads it.
+#[cfg(feature = "postgres")]
+const DEFAULT_WAIT_MILLIS: &str = "5000";
 
 /// What has to hold before the body of a message runs, and what is written of it.
 #[derive(Clone, Copy, Debug)]
@@ -238,14 +243,18 @@ pub(crate) struct Admission<'a> {
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 impl Admission<'_> {
     /// How long a rival may hold what is claimed here.
+    #[cfg(feature = "mysql")]
     pub(crate) fn wait(&self) -> Duration {
         self.wait.unwrap_or(DEFAULT_WAIT)
     }
 
     /// The same for PostgreSQL, to which 0 would mean without limit.
     #[cfg(feature = "postgres")]
-    pub(crate) fn wait_millis(&self) -> String {
-        self.wait().as_millis().clamp(1, 0x7FFF_FFFF).to_string()
+    pub(crate) fn wait_millis(&self) -> Cow<'static, str> {
+        match self.wait {
+            None => Cow::Borrowed(DEFAULT_WAIT_MILLIS),
+            Some(wait) => Cow::Owned(wait.as_millis().clamp(1, 0x7FFF_FFFF).to_string()),
+        }
     }
 
     /// A claim that the message or the batch would have, and a position.

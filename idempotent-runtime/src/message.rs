@@ -144,7 +144,7 @@ impl Message {
     pub(crate) fn observe_processed(&self) {
         match (&self.claim, &self.position) {
             (None, None) => observe::unclaimed(self.handler.consumer()),
-            _ => observe::processed(&self.identity()),
+            _ => observe::processed(self.handler.consumer(), &self.sender),
         }
     }
 

@@ -40,8 +40,8 @@ pub(crate) fn duplicate(identity: &Identity) {
     count(&identity.consumer, &identity.sender, "duplicate");
 }
 
-pub(crate) fn processed(identity: &Identity) {
-    count(&identity.consumer, &identity.sender, "processed");
+pub(crate) fn processed(consumer: &'static str, sender: &str) {
+    count(consumer, sender, "processed");
 }
 
 /// A duplicate that was answered with the first answer.

@@ -23,7 +23,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnection, MySqlDatabaseError, MySqlTransactionManager};
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlTransaction, Pool, Row as _};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlTransaction, Pool, Row as _, SqlSafeStr as _, SqlStr,
+};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::nested::Nested;
@@ -39,7 +41,7 @@ use crate::sequence::Position;
 use crate::store::Settings;
 use crate::{Database, Error, migrate};
 
-/// In UTC whatever the session's time zone is. [`write`] appends the values, and [`insert`] puts [`waiting`] in front.
+/// In UTC whatever the session's time zone is. [`write_statements`] appends the values, and [`insert`] puts [`waiting`] in front.
 const CLAIM: &str = "INTO {table} (consumer, sender, `key`, fingerprint, expires_at) VALUES (";
 
 /// [`advance`] puts the values where `?` stands. Where the entity is as far, EXP fails with 1690, whatever the SQL mode: one row is
@@ -87,6 +89,17 @@ const ER_DUP_ENTRY: u16 = 1062;
 /// Of [`ADVANCE`]: the entity is as far.
 pub(super) const ER_DATA_OUT_OF_RANGE: u16 = 1690;
 
+/// Room for begin and claim, so that the text is written into one buffer.
+const REQUEST: usize = 1024;
+
+/// The ends of a transaction of the handler's own: where autocommit is on, and where it was switched off.
+const COMMIT: [&str; 2] =
+    ["RELEASE SAVEPOINT idempotent_claim; COMMIT", "RELEASE SAVEPOINT idempotent_claim; COMMIT; SET autocommit = 1"];
+const ROLLBACK: [&str; 2] = [
+    "RELEASE SAVEPOINT idempotent_claim; ROLLBACK",
+    "RELEASE SAVEPOINT idempotent_claim; ROLLBACK; SET autocommit = 1",
+];
+
 impl Database for MySql {}
 
 #[expect(private_interfaces, reason = "sealed: see the trait")]
@@ -118,14 +131,10 @@ impl Operations for MySql {
             let transaction = connection.begin_with(AssertSqlSafe(request)).await?;
             return admitted(transaction, admission, false).await;
         }
-        let mut request = format!(
-            "SET autocommit = 0; {}START TRANSACTION; SAVEPOINT idempotent_claim",
-            isolated(admission.isolation)
-        );
-        if let Some(statements) = write(admission) {
-            request.push_str("; ");
-            request.push_str(&statements);
-        }
+        let mut request = String::with_capacity(REQUEST);
+        let isolated = isolated(admission.isolation);
+        let _ = write!(request, "SET autocommit = 0; {isolated}START TRANSACTION; SAVEPOINT idempotent_claim");
+        write_statements(&mut request, admission);
         match connection.begin_with(AssertSqlSafe(request)).await {
             Ok(mut transaction) => Ok(match judge(&mut transaction, admission).await? {
                 Verdict::New(outcomes) => Ok((transaction, Watch { depth: 1, autocommit_off: true }, outcomes)),
@@ -149,7 +158,9 @@ impl Operations for MySql {
     }
 
     async fn admit(connection: &mut MySqlConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
-        if let Some(statements) = write(admission)
+        let mut statements = String::with_capacity(REQUEST);
+        write_statements(&mut statements, admission);
+        if !statements.is_empty()
             && let Err(error) = connection.execute(AssertSqlSafe(statements)).await
         {
             return refused(error);
@@ -175,11 +186,13 @@ impl Operations for MySql {
             }
         }
         let request = match watch.savepoint() {
-            None => watch.end("RELEASE SAVEPOINT idempotent_claim; COMMIT"),
+            None => watch.end(COMMIT),
             // A fresh savepoint of the name, so that the rollback to it that sqlx queues undoes nothing.
-            Some(savepoint) => format!("RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}"),
+            Some(savepoint) => {
+                AssertSqlSafe(format!("RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}")).into_sql_str()
+            }
         };
-        match transaction.execute(AssertSqlSafe(request)).await {
+        match transaction.execute(request).await {
             Ok(_) => Ok(()), // dropping the transaction queues a rollback of nothing
             Err(error) if number(&error) == Some(ER_SP_DOES_NOT_EXIST) => {
                 Err(watch.give_up(transaction, admission).await)
@@ -195,10 +208,10 @@ impl Operations for MySql {
     ) -> Result<(), Failed> {
         unwind::<Self>(&mut transaction, watch.depth).await.map_err(Failed::AtEnd)?;
         let request = match watch.savepoint() {
-            None => watch.end("RELEASE SAVEPOINT idempotent_claim; ROLLBACK"),
-            Some(savepoint) => format!("ROLLBACK TO SAVEPOINT {savepoint}"),
+            None => watch.end(ROLLBACK),
+            Some(savepoint) => AssertSqlSafe(format!("ROLLBACK TO SAVEPOINT {savepoint}")).into_sql_str(),
         };
-        match transaction.execute(AssertSqlSafe(request)).await {
+        match transaction.execute(request).await {
             Ok(_) => Ok(()),
             Err(error) if number(&error) == Some(ER_SP_DOES_NOT_EXIST) => {
                 Err(watch.give_up(transaction, admission).await)
@@ -276,41 +289,42 @@ async fn admitted<'c>(
     })
 }
 
-/// The statements that claim and advance. Values stand in them as hexadecimal digits and numbers, so no byte of a message is SQL
-/// text; in a request of several statements there are no parameters. Where the message's age is to be judged, that comes first.
-fn write(admission: Admission<'_>) -> Option<String> {
+/// Appends the statements that claim and advance. Values stand in them as hexadecimal digits and numbers, so no byte of a message is
+/// SQL text; in a request of several statements there are no parameters. Where the message's age is to be judged, that comes first.
+fn write_statements(request: &mut String, admission: Admission<'_>) {
     let Admission { statements, claim, occurred, position, .. } = admission;
     let wait = admission.wait();
-    let claim = claim.map(|NewClaim { identity, fingerprint }| {
-        let mut values = String::new();
+    if let Some(NewClaim { identity, fingerprint }) = claim {
+        insert(request, wait);
+        request.push_str(statements.claim.as_str());
         for value in [&identity.consumer, &identity.sender, &identity.key] {
-            ascii(&mut values, value);
+            ascii(request, value);
         }
         match fingerprint {
-            Some(fingerprint) => hex(&mut values, fingerprint),
-            None => values.push_str("NULL"),
+            Some(fingerprint) => hex(request, fingerprint),
+            None => request.push_str("NULL"),
         }
-        let expires = match occurred {
-            Some(Occurred { expires, .. }) => moment(expires),
-            None => format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", admission.retention.as_micros()),
+        let _ = match occurred {
+            Some(Occurred { expires, .. }) => write!(request, ", {})", moment(expires)),
+            None => {
+                write!(request, ", UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND)", admission.retention.as_micros())
+            }
         };
-        insert(wait, &format!("{}{values}, {expires})", statements.claim.as_str()))
-    });
-    match (claim, position.filter(|_| occurred.is_none())) {
-        (Some(claim), Some(position)) => Some(format!("{claim}; {}", advance(admission, position))),
-        (None, Some(position)) => Some(advance(admission, position)),
-        (claim, None) => claim,
+    }
+    if let Some(position) = position.filter(|_| occurred.is_none()) {
+        advance(request, admission, position);
     }
 }
 
-fn advance(admission: Admission<'_>, position: &Position) -> String {
+fn advance(request: &mut String, admission: Admission<'_>, position: &Position) {
     let Position { consumer, sender, entity, number } = position;
     let mut values = String::new();
     for value in [*consumer, sender, entity] {
         ascii(&mut values, value);
     }
     let _ = write!(values, "{number}, UTC_TIMESTAMP(6)");
-    insert(admission.wait(), &admission.statements.advance.as_str().replace('?', &values))
+    insert(request, admission.wait());
+    request.push_str(&admission.statements.advance.as_str().replace('?', &values));
 }
 
 /// The start of a statement that waits so long for a lock. MariaDB bounds the wait of one statement with SET STATEMENT, MySQL
@@ -323,14 +337,20 @@ pub(super) fn waiting(wait: Duration, verb: &str) -> String {
     )
 }
 
-fn insert(wait: Duration, into: &str) -> String {
-    format!("{}{into}", waiting(wait, "INSERT"))
+/// Appends the start of an INSERT, after the statement that is there.
+fn insert(request: &mut String, wait: Duration) {
+    if !request.is_empty() {
+        request.push_str("; ");
+    }
+    request.push_str(&waiting(wait, "INSERT"));
 }
 
 fn hex(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     text.push_str("X'");
     for byte in bytes {
-        let _ = write!(text, "{byte:02X}");
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
     }
     text.push('\'');
 }
@@ -370,10 +390,12 @@ async fn judge(connection: &mut MySqlConnection, admission: Admission<'_>) -> Re
         (Some(false), _) => return Ok(Verdict::Ahead(0)),
         _ => return Ok(Verdict::Expired(0)),
     }
-    if let Some(position) = admission.position
-        && let Err(error) = connection.execute(AssertSqlSafe(advance(admission, position))).await
-    {
-        return refused(error);
+    if let Some(position) = admission.position {
+        let mut statement = String::with_capacity(REQUEST);
+        advance(&mut statement, admission, position);
+        if let Err(error) = connection.execute(AssertSqlSafe(statement)).await {
+            return refused(error);
+        }
     }
     Ok(Verdict::New(Vec::new()))
 }
@@ -387,8 +409,8 @@ pub struct Watch {
 
 impl Watch {
     /// The request that ends a transaction of the handler's own.
-    fn end(self, request: &str) -> String {
-        if self.autocommit_off { format!("{request}; SET autocommit = 1") } else { request.to_owned() }
+    fn end(self, requests: [&'static str; 2]) -> SqlStr {
+        SqlStr::from_static(requests[usize::from(self.autocommit_off)])
     }
 
     /// Stores the value with its claim. With autocommit on, it first makes sure that the transaction is still there: outside
@@ -441,7 +463,7 @@ impl Watch {
                 kept = position.fetch_optional(&mut *transaction).await?.is_some_and(|stored| stored >= *number);
             }
             if self.depth == 1 {
-                transaction.execute(AssertSqlSafe(self.end("ROLLBACK"))).await?;
+                transaction.execute(self.end(["ROLLBACK", "ROLLBACK; SET autocommit = 1"])).await?;
             } else {
                 // The caller's transaction is gone too: what it does next must not commit without what it did before.
                 let _ = transaction.execute("KILL CONNECTION_ID()").await;

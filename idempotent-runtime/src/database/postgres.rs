@@ -21,7 +21,8 @@ use std::sync::LazyLock;
 
 use sqlx::postgres::{PgConnection, PgDatabaseError, PgTransactionManager};
 use sqlx::{
-    AssertSqlSafe, Connection as _, Either, Executor as _, PgTransaction, Pool, Postgres, SqlSafeStr as _, SqlStr,
+    AssertSqlSafe, Connection as _, Either, Executor as _, PgTransaction, Pool, Postgres, Row as _, SqlSafeStr as _,
+    SqlStr,
 };
 use sqlx_core::transaction::TransactionManager as _;
 
@@ -37,26 +38,41 @@ use crate::sequence::Position;
 use crate::store::Settings;
 use crate::{Database, Error, migrate};
 
-/// Parameters: identity, fingerprint, milliseconds to wait, and either how long the claim lives or when it expires and when
-/// the message occurred, in microseconds. No row comes of a duplicate.
-///
-/// `clock_timestamp()` is the wall clock, `now()` would be the transaction's start; in RETURNING it is read after the
-/// insert, so that a purge which has deleted an older claim is over (G10). A duplicate leaves neither a dead row nor an error
-/// in the log. The conflict target makes the statement fail if the unique key is gone. `lock_timeout` is put back by the same
-/// statement, after the insert; of a duplicate by the rollback.
-const CLAIM: &str = "\
+macro_rules! claim {
+    ($expires:literal, $judged:literal) => {
+        concat!(
+            "\
 WITH setting AS MATERIALIZED (
     SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', $5, true)
 )
 INSERT INTO {table} (consumer, sender, key, fingerprint, expires_at)
-SELECT $1, $2, $3, $4, coalesce(timestamptz 'epoch' + $7 * interval '1 microsecond',
-                                clock_timestamp() + $6 * interval '1 microsecond')
-FROM setting
+SELECT $1, $2, $3, $4, ",
+            $expires,
+            " FROM setting
 ON CONFLICT (consumer, sender, key) DO NOTHING
-RETURNING txid_current(),
+RETURNING CASE WHEN set_config('lock_timeout', (SELECT before FROM setting), true) IS NOT NULL THEN txid_current() END",
+            $judged
+        )
+    };
+}
+
+/// Parameters: identity, fingerprint, milliseconds to wait, and how long the claim lives in microseconds. The answer is the
+/// transaction's id; no row comes of a duplicate.
+///
+/// `clock_timestamp()` is the wall clock, `now()` would be the transaction's start. A duplicate leaves neither a dead row nor
+/// an error in the log. The conflict target makes the statement fail if the unique key is gone. `lock_timeout` is put back by
+/// the same statement, after the insert; of a duplicate by the rollback.
+const CLAIM: &str = claim!("clock_timestamp() + $6 * interval '1 microsecond'", "");
+
+/// The same of a message that says when it occurred. Parameters: when the claim expires and when the message occurred, in
+/// place of how long it lives. In RETURNING the clock is read after the insert, so that a purge which has deleted an older
+/// claim is over (G10).
+const CLAIM_DATED: &str = claim!(
+    "timestamptz 'epoch' + $6 * interval '1 microsecond'",
+    ",
           expires_at <= clock_timestamp(),
-          timestamptz 'epoch' + $8 * interval '1 microsecond' > clock_timestamp() + interval '1 day',
-          set_config('lock_timeout', (SELECT before FROM setting), true)";
+          timestamptz 'epoch' + $7 * interval '1 microsecond' > clock_timestamp() + interval '1 day'"
+);
 
 /// The same answers without a claim. Parameters as the last two of the claim's.
 const LOOK: &str = "\
@@ -270,21 +286,25 @@ async fn admit(
     let (until, at) = (occurred.map(|occurred| micros(occurred.expires)), occurred.map(|occurred| micros(occurred.at)));
     let mut id = None;
     if let Some(NewClaim { identity, fingerprint }) = claim {
-        let insert = sqlx::query_as::<_, (i64, Option<bool>, Option<bool>)>(statements.claim.clone())
+        let text = if occurred.is_some() { statements.fill(CLAIM_DATED) } else { statements.claim.clone() };
+        let insert = sqlx::query(text)
             .persistent(statements.named)
             .bind(&*identity.consumer)
             .bind(&*identity.sender)
             .bind(&*identity.key)
             .bind(fingerprint.map(<[u8; 32]>::as_slice))
-            .bind(&wait)
-            .bind(admission.retention.as_secs_f64() * 1e6)
-            .bind(until)
-            .bind(at);
-        let Some((new, expired, ahead)) = insert.fetch_optional(&mut *connection).await? else {
+            .bind(&*wait);
+        let insert = match occurred {
+            None => insert.bind(admission.retention.as_secs_f64() * 1e6),
+            Some(_) => insert.bind(until).bind(at),
+        };
+        let Some(row) = insert.fetch_optional(&mut *connection).await? else {
             return Ok(Err(Verdict::Duplicate));
         };
-        id = Some(new);
-        if let Some(refused) = too_old_or_ahead(occurred, expired, ahead) {
+        id = Some(row.try_get(0)?);
+        if occurred.is_some()
+            && let Some(refused) = too_old_or_ahead(occurred, row.try_get(1)?, row.try_get(2)?)
+        {
             return Ok(Err(refused));
         }
     } else if occurred.is_some() || position.is_none() {
@@ -303,7 +323,7 @@ async fn admit(
             .bind(&**sender)
             .bind(&**entity)
             .bind(number)
-            .bind(&wait);
+            .bind(&*wait);
         id = advance.fetch_one(&mut *connection).await?;
     }
     Ok(id.map(|id| (id, Vec::new())).ok_or(Verdict::Stale))

@@ -53,7 +53,8 @@ impl fmt::Debug for Adoption {
 }
 
 impl Adoption {
-    /// Of this table, `name` or `schema.name`, with the ids in its column `id`.
+    /// Of this table, `name` or `schema.name`, with the ids in its column `id`. A view will do, where the ids have to be
+    /// put together first.
     pub fn of_table(table: impl Into<Cow<'static, str>>) -> Self {
         Self {
             table: table.into(),

@@ -135,6 +135,23 @@ async fn numbers_are_paged_as_numbers() {
     assert_eq!((adopted.read, adopted.copied), (1_700, 1_700));
 }
 
+/// Two columns that are no text, and the view that makes an id of them.
+#[tokio::test]
+async fn ids_in_other_forms_are_adopted_from_a_view() {
+    let world = World::new().await;
+    world.run(&format!("CREATE TABLE old (bytes {} NOT NULL, number BIGINT NOT NULL)", crate::BYTES)).await;
+    let bytes = crate::bytes("FF00C328");
+    world.run(&format!("INSERT INTO old SELECT {bytes}, number FROM {}", numbers(1_200))).await;
+    let refused = store(&world).adopt(Adoption::of_table("old").id_column("bytes").handler("tests.count")).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("adopt a view") || refused.contains("no type for an id"), "{refused}");
+    let hex = crate::HEX.replace("{}", "bytes");
+    world.run(&format!("CREATE VIEW old_ids AS SELECT CONCAT({hex}, '/', number) AS id FROM old")).await;
+    let adopted = store(&world).adopt(Adoption::of_table("old_ids").handler("tests.count")).await.unwrap();
+    assert_eq!((adopted.read, adopted.copied), (1_200, 1_200));
+    assert!(handlers::count(&world.pool, "ff00c328/1200").await.unwrap().is_duplicate());
+}
+
 #[tokio::test]
 async fn a_table_without_rows_is_adopted_as_nothing() {
     let world = World::new().await;

@@ -160,6 +160,14 @@ const PARAMETER: &str = "?";
 const OLD_ID: &str = "VARCHAR(700) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 const OLD_CLAIM: &str = "INSERT IGNORE INTO processed_messages (id) VALUES (?)";
 const OLD_CLAIM_OF_CONSUMER: &str = "INSERT IGNORE INTO processed_messages (consumer, id) VALUES ('credit', ?)";
+/// Bytes, and their lower-case digits.
+const BYTES: &str = "VARBINARY(16)";
+const HEX: &str = "LOWER(HEX({}))";
+
+fn bytes(hex: &str) -> String {
+    format!("x'{hex}'")
+}
+
 /// A column that tells no upper case from lower, and what has to be made for it.
 const CASELESS_COLLATION: Option<&str> = None;
 const CASELESS_ID: &str = "VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci";

@@ -166,6 +166,14 @@ const OLD_ID: &str = "VARCHAR(700)";
 const OLD_CLAIM: &str = "INSERT INTO processed_messages (id) VALUES ($1) ON CONFLICT DO NOTHING";
 const OLD_CLAIM_OF_CONSUMER: &str =
     "INSERT INTO processed_messages (consumer, id) VALUES ('credit', $1) ON CONFLICT DO NOTHING";
+/// Bytes, and their lower-case digits.
+const BYTES: &str = "BYTEA";
+const HEX: &str = "encode({}, 'hex')";
+
+fn bytes(hex: &str) -> String {
+    format!("'\\x{hex}'::bytea")
+}
+
 /// A column that tells no upper case from lower, and what has to be made for it.
 const CASELESS_COLLATION: Option<&str> =
     Some("CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)");

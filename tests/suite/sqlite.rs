@@ -139,6 +139,14 @@ const OLD_ID: &str = "TEXT";
 const OLD_CLAIM: &str = "INSERT INTO processed_messages (id) VALUES (?) ON CONFLICT DO NOTHING";
 const OLD_CLAIM_OF_CONSUMER: &str =
     "INSERT INTO processed_messages (consumer, id) VALUES ('credit', ?) ON CONFLICT DO NOTHING";
+/// Bytes, and their lower-case digits.
+const BYTES: &str = "BLOB";
+const HEX: &str = "LOWER(HEX({}))";
+
+fn bytes(hex: &str) -> String {
+    format!("x'{hex}'")
+}
+
 /// A column that tells no upper case from lower, and what has to be made for it.
 const CASELESS_COLLATION: Option<&str> = None;
 const CASELESS_ID: &str = "TEXT COLLATE NOCASE";

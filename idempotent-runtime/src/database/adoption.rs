@@ -90,6 +90,16 @@ pub struct OldRow {
     pub(crate) kind: ColumnKind,
 }
 
+/// Bytes that are no text: the claim's key would not be the one that the handler makes.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+fn text(bytes: Vec<u8>) -> Result<String, sqlx::Error> {
+    String::from_utf8(bytes).map_err(|error| {
+        let what =
+            format!("the old table has an id that is no UTF-8 text: adopt a view that makes one of it ({error})");
+        sqlx::Error::Decode(what.into())
+    })
+}
+
 impl OldRow {
     /// What tells it from other rows.
     pub(crate) fn name(&self) -> (Option<&str>, &str) {

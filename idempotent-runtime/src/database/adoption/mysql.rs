@@ -138,5 +138,5 @@ const fn parameter(column: &Column) -> &'static str {
 /// Text, or bytes that are text.
 fn utf8(row: &MySqlRow, index: usize) -> Result<Option<String>, sqlx::Error> {
     let bytes: Option<Vec<u8>> = row.try_get_unchecked(index)?;
-    bytes.map(|bytes| String::from_utf8(bytes).map_err(|error| sqlx::Error::Decode(error.into()))).transpose()
+    bytes.map(super::text).transpose()
 }

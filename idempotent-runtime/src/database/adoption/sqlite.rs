@@ -86,7 +86,7 @@ impl Adopting for Sqlite {
                     other => return Err(sqlx::Error::Decode(format!("an id of type {other}").into())),
                 };
                 // An error, unless the consumer is text: as another type it could not be compared on the next page.
-                let id = String::from_utf8(row.try_get(1)?).map_err(|error| sqlx::Error::Decode(error.into()))?;
+                let id = super::text(row.try_get(1)?)?;
                 Ok(OldRow { id, consumer: row.try_get(2)?, age: row.try_get(3)?, kind })
             })
             .collect()

@@ -34,7 +34,7 @@ const LIMITS: [Limits; 3] = [
     Limits {
         kind: Kind::Postgres,
         fresh: Limit { instructions: 1.35, outside: 0.0, all: 7.0 },
-        duplicate: Limit { instructions: 1.15, outside: 0.0, all: 0.0 },
+        duplicate: Limit { instructions: 1.3, outside: 0.0, all: 0.0 },
     },
     Limits {
         kind: Kind::Mariadb,

@@ -55,7 +55,7 @@ async fn postgres_body(connection: &mut PgConnection, id: &str) -> i64 {
     row.get(0)
 }
 
-const POSTGRES: [Way<PgConnection>; 4] = [
+const POSTGRES: [Way<PgConnection>; 5] = [
     ("by hand, unverified", |connection, id| {
         Box::pin(async move {
             let mut tx = connection.begin().await.expect("begin");
@@ -71,6 +71,14 @@ const POSTGRES: [Way<PgConnection>; 4] = [
                 "SELECT CASE txid_current_if_assigned() WHEN {txid} THEN 1 ELSE concat('x')::int END; COMMIT; BEGIN"
             );
             tx.execute(AssertSqlSafe(end)).await.expect("end");
+        })
+    }),
+    ("cursor with BEGIN; CLOSE and COMMIT AND CHAIN in one request", |connection, id| {
+        Box::pin(async move {
+            let begin = "BEGIN; DECLARE claim NO SCROLL CURSOR FOR SELECT";
+            let mut tx = connection.begin_with(begin).await.expect("begin");
+            postgres_body(&mut tx, &id).await;
+            tx.execute("CLOSE claim; COMMIT AND CHAIN").await.expect("end");
         })
     }),
     ("savepoint with BEGIN; RELEASE; COMMIT; BEGIN in one request", |connection, id| {

@@ -132,8 +132,11 @@ impl Operations for MySql {
             return admitted(transaction, admission, false).await;
         }
         let mut request = String::with_capacity(REQUEST);
-        let isolated = isolated(admission.isolation);
-        let _ = write!(request, "SET autocommit = 0; {isolated}START TRANSACTION; SAVEPOINT idempotent_claim");
+        request.push_str("SET autocommit = 0; ");
+        if admission.isolation.is_some() || !writes_at_once(admission) {
+            let _ = write!(request, "{}START TRANSACTION; ", isolated(admission.isolation));
+        } // else the insert begins it
+        request.push_str("SAVEPOINT idempotent_claim");
         write_statements(&mut request, admission);
         match connection.begin_with(AssertSqlSafe(request)).await {
             Ok(mut transaction) => Ok(match judge(&mut transaction, admission).await? {
@@ -287,6 +290,11 @@ async fn admitted<'c>(
         Verdict::New(outcomes) => Ok((transaction, Watch { depth, autocommit_off }, outcomes)),
         refused => Err(refused), // dropping the transaction queues its rollback
     })
+}
+
+/// Whether [`write_statements`] has anything to write.
+fn writes_at_once(admission: Admission<'_>) -> bool {
+    admission.claim.is_some() || (admission.position.is_some() && admission.occurred.is_none())
 }
 
 /// Appends the statements that claim and advance. Values stand in them as hexadecimal digits and numbers, so no byte of a message is

@@ -60,7 +60,11 @@ fn of(kind: Kind, report: &Report, goals: &mut Vec<Goal>) {
                 pinging,
                 race.ratio(Way::Attribute, Way::ByHandPinging).median,
             );
-            add(format!("the same, × by hand with the ping off"), off, race.ratio(Way::Attribute, Way::ByHand).median);
+            add(
+                "the same, × by hand with the ping off".to_owned(),
+                off,
+                race.ratio(Way::Attribute, Way::ByHand).median,
+            );
         }
     }
     if let Some(race) = report.race(kind, Section::Distance, 1, Stream::Fresh) {

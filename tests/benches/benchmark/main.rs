@@ -59,7 +59,7 @@ enum Databases {
 
 impl Options {
     fn effort(&self) -> Effort {
-        let (rounds, turn) = if self.quick { (5, 80) } else { (15, 400) };
+        let (rounds, turn) = if self.quick { (5, 80) } else { (11, 300) };
         Effort { rounds: self.rounds.unwrap_or(rounds), turn: Duration::from_millis(self.turn.unwrap_or(turn)) }
     }
 

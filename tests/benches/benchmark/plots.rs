@@ -50,7 +50,8 @@ fn bars(report: &Report, section: Section, title: &str, folder: &Path) -> Result
     // Of a cache that asks nobody, only that it is beyond the scale.
     let ways: Vec<Way> = first.race.ways().iter().copied().filter(|way| *way != Way::Cached).collect();
     let highest = entries.iter().flat_map(|entry| ways.iter().map(|way| entry.race.ratio(*way, Way::ByHand).high));
-    let highest = highest.fold(1.2, f64::max) * 1.15;
+    // Room for the legend above the bars.
+    let highest = highest.fold(1.0, f64::max) * 1.45;
     let path = folder.join(format!("{name}.svg"));
     let area = SVGBackend::new(&path, (900, 420)).into_drawing_area();
     area.fill(&WHITE)?;
@@ -60,15 +61,15 @@ fn bars(report: &Report, section: Section, title: &str, folder: &Path) -> Result
     let mut chart = ChartBuilder::on(&area)
         .caption(title, (FONT, 17))
         .margin(12)
-        .x_label_area_size(42)
+        .x_label_area_size(48)
         .y_label_area_size(56)
         .build_cartesian_2d(0.0..width, 0.0..highest)?;
-    let labels: Vec<String> =
-        entries.iter().map(|entry| format!("{}, {}", entry.kind.name(), what(entry.stream, entry.workers))).collect();
+    let labels = entries.iter().map(|entry| [entry.kind.name().to_owned(), what(entry.stream, entry.workers)]);
     chart
         .configure_mesh()
         .disable_x_mesh()
         .disable_x_axis()
+        .light_line_style(WHITE)
         .y_desc("× by hand, ping off")
         .y_label_formatter(&|value| format!("{value:.1}"))
         .label_style((FONT, 13))
@@ -93,18 +94,20 @@ fn bars(report: &Report, section: Section, title: &str, folder: &Path) -> Result
             PathElement::new(vec![(*middle, *low), (*middle, *high)], BLACK.stroke_width(1))
         }))?;
         chart.draw_series(drawn.iter().map(|(left, _, _, median, high)| {
-            Text::new(format!("{median:.2}"), (*left, high + highest * 0.045), (FONT, 12))
+            Text::new(format!("{median:.2}"), (*left, high + highest * 0.04), (FONT, 12))
         }))?;
     }
     chart.draw_series(std::iter::once(PathElement::new(vec![(0.0, 1.0), (width, 1.0)], BLACK.stroke_width(1))))?;
-    for (group, label) in labels.iter().enumerate() {
+    for (group, lines) in labels.enumerate() {
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
-        let at = chart.backend_coord(&(group as f64 + 0.1, 0.0));
-        area.draw(&Text::new(label.as_str(), (at.0, at.1 + 10), (FONT, 13)))?;
+        let (x, y) = chart.backend_coord(&(group as f64 + 0.1, 0.0));
+        for (line, offset) in lines.iter().zip([10, 26]) {
+            area.draw(&Text::new(line.as_str(), (x, y + offset), (FONT, 12)))?;
+        }
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(SeriesLabelPosition::UpperRight)
         .background_style(WHITE.mix(0.9))
         .border_style(BLACK.mix(0.3))
         .label_font((FONT, 13))

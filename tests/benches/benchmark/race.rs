@@ -86,7 +86,7 @@ pub(crate) fn id() -> String {
 
 /// So many workers at once.
 pub(crate) async fn race<W: Ways>(world: &W, stream: Stream, workers: usize, ways: &[Way], effort: Effort) -> Race {
-    let mut race = Race::new(ways);
+    let mut result = Race::new(ways);
     // How many messages fill a turn: from a warm-up, which also prepares statements and opens connections.
     let mut counts = Vec::new();
     for way in ways {
@@ -103,10 +103,10 @@ pub(crate) async fn race<W: Ways>(world: &W, stream: Stream, workers: usize, way
             // Each way goes first in its turn: what the last one has left to the disk is somebody else's.
             let way = (round + step) % ways.len();
             let rate = turn(world, stream, workers, ways[way], counts[way]).await;
-            race.add(way, rate);
+            result.add(way, rate);
         }
     }
-    race
+    result
 }
 
 /// Messages a second.

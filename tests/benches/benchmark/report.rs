@@ -21,7 +21,7 @@ pub(crate) struct Report {
     /// Workers, claims stored, and the ratio of the full table to the empty one.
     pub(crate) stored: Vec<(Kind, usize, u64, Spread)>,
     /// The command and its output.
-    pub(crate) programs: Vec<(Section, String, String)>,
+    pub(crate) programs: Vec<(Section, &'static str, String)>,
     pub(crate) took: Duration,
 }
 
@@ -83,9 +83,17 @@ impl Report {
         self.write_races(text)?;
         self.write_pgbench(text)?;
         for (section, command, output) in &self.programs {
-            writeln!(text, "## {}\n\n`cargo {command}`\n\n```text\n{}\n```\n", section.title(), output.trim_end())?;
+            writeln!(text, "## {}\n\n```sh\n{command}\n```\n", section.title())?;
+            // What the test harness says around a table.
+            let lines: Vec<&str> = output.lines().filter(|line| !is_harness(line)).collect();
+            let output = lines.join("\n");
+            if output.contains("|---") {
+                writeln!(text, "{}\n", output.trim())?;
+            } else {
+                writeln!(text, "```text\n{}\n```\n", output.trim_end())?;
+            }
         }
-        Ok(())
+        write!(text, "{}", include_str!("limits.md"))
     }
 
     fn write_trips(&self, text: &mut String) -> std::fmt::Result {
@@ -216,9 +224,13 @@ pub(crate) fn what(stream: Stream, workers: usize) -> String {
     let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
     match stream {
         Stream::Fresh | Stream::Duplicates => workers,
-        Stream::Hot => format!("{workers}, one message"),
+        Stream::Hot => format!("{workers}, one id"),
         Stream::Batches(size) => format!("batches of {size}"),
     }
+}
+
+fn is_harness(line: &str) -> bool {
+    ["running ", "test ", "test result", "."].iter().any(|start| line.starts_with(start))
 }
 
 fn machine() -> String {

@@ -123,8 +123,8 @@ async fn on<W: Ways>(options: &Options, report: &mut Report) -> Result<(), Strin
     }
     if W::KIND != Kind::Sqlite && options.wants(Section::Distance) {
         let distance = Distance::start(database.url(), Duration::from_millis(1)).await;
-        let far = W::connect(distance.url(), 1).await;
-        // A tenth of the messages: each takes ten milliseconds.
+        // More connections than workers: a connection's way back into the pool is not in the way of the next message.
+        let far = W::connect(distance.url(), WORKERS).await;
         let effort = Effort { rounds: effort.rounds.min(9), turn: effort.turn * 2 };
         let race = race(&far, Stream::Fresh, 1, &FRESH, effort).await;
         report.entries.push(Entry {
@@ -150,26 +150,24 @@ async fn stored<W: Ways>(options: &Options, report: &mut Report, place: &Place, 
     let full = W::connect(database.url(), WORKERS).await;
     let count = options.stored();
     // Spread over all keys, so that new ones fall between them, and expiring one after the other.
-    let stride = u64::MAX / count;
+    let stride = (u64::from(u32::MAX) / count).max(1);
     full.execute(match W::KIND {
         Kind::Postgres => format!(
             "INSERT INTO processed_messages (consumer, sender, key, expires_at)
-             SELECT 'postgres.one', '', lpad(to_hex((n * {stride}::numeric / 2)::bigint * 2), 16, '0') || '0000000000000000',
-                    now() + n * interval '1 millisecond'
-             FROM generate_series(0, {count} - 1) AS n"
+             SELECT 'postgres.one', '', rpad(lpad(to_hex(n::bigint * {stride}), 8, '0'), 32, '0'), now() + n * interval '1 millisecond'
+             FROM generate_series(1, {count}) AS n"
         ),
         Kind::Mariadb => format!(
             "INSERT INTO processed_messages (consumer, sender, `key`, expires_at)
-             SELECT 'mariadb.one', '', CONCAT(LPAD(LOWER(HEX((seq - 1) * {stride})), 16, '0'), '0000000000000000'),
+             SELECT 'mariadb.one', '', RPAD(LPAD(LOWER(HEX(seq * {stride})), 8, '0'), 32, '0'),
                     UTC_TIMESTAMP(6) + INTERVAL seq * 1000 MICROSECOND
              FROM seq_1_to_{count}"
         ),
         Kind::Sqlite => format!(
-            "WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count} - 1)
+            "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})
              INSERT INTO processed_messages (consumer, sender, key, expires_at)
-             SELECT 'sqlite.one', '', printf('%08x', n * {}) || '000000000000000000000000',
-                    CAST(unixepoch('subsec') * 1000 AS INTEGER) + 3600000 + n FROM numbers",
-            (u64::from(u32::MAX) / count).max(1)
+             SELECT 'sqlite.one', '', printf('%08x', n * {stride}) || '000000000000000000000000',
+                    CAST(unixepoch('subsec') * 1000 AS INTEGER) + 3600000 + n FROM numbers"
         ),
     })
     .await;
@@ -256,7 +254,7 @@ COMMIT;
     std::fs::write(&script, SCRIPT).map_err(|error| error.to_string())?;
     let mut rates = [Vec::new(), Vec::new(), Vec::new()];
     let mut messages = 100 * workers;
-    for _ in 0..effort.rounds.min(7) {
+    for _ in 0..(effort.rounds / 2).clamp(2, 7) {
         let run = Command::new("pgbench")
             .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--time=1"])
             .arg(format!("--client={workers}"))
@@ -280,23 +278,25 @@ COMMIT;
 
 /// Benchmarks in programs of their own, whose output is part of the report.
 pub(crate) fn programs(options: &Options, report: &mut Report) -> Result<(), String> {
-    let run = |arguments: &[&str]| -> Result<String, String> {
-        eprintln!("cargo {}", arguments.join(" "));
-        let output = Command::new(env!("CARGO")).args(arguments).stderr(Stdio::inherit()).output();
-        let output = output.map_err(|error| error.to_string())?;
+    const PROGRAMS: [(Section, &str); 4] = [
+        (Section::Counts, "cargo test -q -p tests --test counts -- --nocapture"),
+        (Section::CompileTime, "tests/benches/compile_time"),
+        (Section::Bytes, "cargo bench -q -p tests --bench purge -- bytes"),
+        (Section::Purge, "cargo bench -q -p tests --bench purge -- sqlite postgres mariadb"),
+    ];
+    for (section, command) in PROGRAMS.into_iter().filter(|(section, _)| options.wants(*section)) {
+        eprintln!("{command}");
+        let output = Command::new("sh")
+            .args(["-c", command])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| format!("{command}: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() { Ok(text) } else { Err(format!("cargo {}: {text}", arguments.join(" "))) }
-    };
-    for (section, arguments) in [
-        (
-            Section::Purge,
-            &["bench", "-q", "-p", "tests", "--bench", "purge", "--", "sqlite", "postgres", "mariadb"][..],
-        ),
-        (Section::Bytes, &["bench", "-q", "-p", "tests", "--bench", "purge", "--", "bytes"]),
-    ] {
-        if options.wants(section) {
-            report.programs.push((section, arguments.join(" "), run(arguments)?));
+        if !output.status.success() {
+            return Err(format!("{command}: {text}"));
         }
+        report.programs.push((section, command, text));
     }
     Ok(())
 }

@@ -238,7 +238,7 @@ ways!(
     options: |options: sqlx::sqlite::SqliteConnectOptions| options
         .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
         .synchronous(sqlx::sqlite::SqliteSynchronous::Normal)
-        .busy_timeout(std::time::Duration::from_secs(60)),
+        .busy_timeout(std::time::Duration::from_mins(1)),
     time: "INTEGER NOT NULL DEFAULT CURRENT_TIMESTAMP",
     claim: "INSERT INTO {table} (consumer, id) VALUES (?, ?) ON CONFLICT DO NOTHING",
     effect: "INSERT INTO effects (id, amount) VALUES (?, 1)",

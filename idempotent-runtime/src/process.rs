@@ -64,6 +64,8 @@ pub struct Session<'c, DB: Database, W> {
     /// The pauses that are left, for conflicts while claiming and for the body.
     claim_pauses: ExponentialBackoff,
     run_pauses: ExponentialBackoff,
+    /// A connection of the pool was dead: others may be.
+    pings: bool,
 }
 
 fn pauses([first, longest]: [Duration; 2], times: usize) -> ExponentialBackoff {
@@ -128,7 +130,7 @@ fn open<DB: Database, W: Work>(work: W, source: Source<'_, DB>) -> Session<'_, D
     };
     let claim_pauses = pauses(CLAIM_PAUSES, CLAIM_RETRIES);
     let run_pauses = pauses(RUN_PAUSES, work.handler().spec().retry);
-    Session { work, link, settings, progress: Progress::Clean, joined: false, claim_pauses, run_pauses }
+    Session { work, link, settings, progress: Progress::Clean, joined: false, claim_pauses, run_pauses, pings: false }
 }
 
 impl<DB: Database, W: Work> Session<'_, DB, W> {
@@ -142,7 +144,7 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
             return Refusal::failed(error);
         }
         self.recover().await;
-        let Self { work, link, settings, progress, joined, claim_pauses, run_pauses } = self;
+        let Self { work, link, settings, progress, joined, claim_pauses, run_pauses, pings } = self;
         let (work, settings): (&W, &Settings) = (work, settings);
         let consumer = work.handler().consumer();
         let seen = if matches!(link, Link::Pool { .. }) { work.cached(settings) } else { None };
@@ -154,7 +156,7 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
         let admission = work.admission(settings);
         let of_transaction = matches!(link, Link::Transaction(_));
         let (connection, place) = match link {
-            Link::Pool { pool, connection } => match pool.acquire().await {
+            Link::Pool { pool, connection } => match acquire(pool, *pings).await {
                 Ok(acquired) => (&mut **connection.insert(acquired), Place::Own { reclaimable: true }),
                 Err(error) => return Refusal::failed(Error::Database(error)),
             },
@@ -224,6 +226,7 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
                 None => Refusal::failed(Error::Database(sqlx::Error::BeginFailed)),
             },
             Err(error) => {
+                *pings |= database::failure_at_commit(&error) == Failure::Unknown;
                 let claims = admission.claim.is_some() || admission.position.is_some() || admission.batch.is_some();
                 let error = if claims {
                     claim_error(error, &settings.statements, &work.identity())
@@ -385,6 +388,18 @@ pub(crate) fn lost(claim: Option<&Identity>, kept: bool) -> Error {
     let lost = TransactionLost { claim: claim.cloned(), kept };
     observe::lost(&lost);
     Error::TransactionLost(lost)
+}
+
+/// Without `test_before_acquire` a pool hands out what has died in it, for each delivery one. One is found by the request
+/// that begins; after that the rest is asked for a sign of life first, so that any number of them costs one attempt.
+async fn acquire<DB: Database>(pool: &Pool<DB>, pings: bool) -> Result<PoolConnection<DB>, sqlx::Error> {
+    loop {
+        let mut connection = pool.acquire().await?;
+        if !pings || connection.ping().await.is_ok() {
+            return Ok(connection);
+        }
+        connection.close_on_drop();
+    }
 }
 
 /// A connection must not go back to the pool with a transaction or a setting that others would inherit.

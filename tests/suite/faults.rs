@@ -185,3 +185,36 @@ async fn a_panic_before_and_after_any_statement_leaves_a_sound_connection() {
         tx.rollback().await.expect("no error");
     }
 }
+
+/// Without the pool's ping nobody but the handler finds them.
+#[tokio::test]
+async fn connections_that_have_died_in_a_pool_without_a_ping_cost_no_delivery() {
+    const CONNECTIONS: u32 = 24;
+    let world = World::new().await;
+    let sessions = match world.fresh.kind() {
+        Kind::Postgres => {
+            "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity \
+             WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        }
+        Kind::Mariadb => {
+            "SELECT CONCAT('KILL ', id) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        }
+        Kind::Sqlite => return, // which has no sessions
+    };
+    let options = PoolOptions::new().max_connections(CONNECTIONS).min_connections(CONNECTIONS);
+    let pool = options.test_before_acquire(false).connect(&crate::url(&world.fresh)).await.expect("a pool");
+    for delivery in 0..3 {
+        while pool.num_idle() < CONNECTIONS as usize {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for statement in world.fresh.ask(sessions).await.expect("the sessions") {
+            if world.fresh.kind() == Kind::Mariadb {
+                // A session may be gone already.
+                let _ = world.fresh.ask(&statement).await;
+            }
+        }
+        let outcome = handlers::record(&pool, &delivery.to_string()).await;
+        assert!(outcome.expect("no error").is_processed());
+    }
+    assert_eq!(world.effects().await, 3);
+}

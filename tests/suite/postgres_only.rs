@@ -180,3 +180,16 @@ async fn what_commit_reports_is_judged_by_its_sqlstate() {
         assert_eq!((world.effects().await, world.claims().await), (0, 0), "{code}");
     }
 }
+
+/// The proof is a cursor, and whoever closes all closes it too: that is told, and leaves nothing.
+#[tokio::test]
+async fn a_body_that_closes_all_cursors_is_told_and_leaves_nothing() {
+    let world = World::with_connections(1).await;
+    let error = handlers::scripted(&world.pool, "1", &[Step::Effect, Step::Run("CLOSE ALL")]).await.unwrap_err();
+    assert!(matches!(&error, Error::TransactionLost(lost) if !lost.claim_kept()), "{error:?}");
+    assert_eq!((world.effects().await, world.claims().await), (0, 0));
+    let cursor = "DECLARE mine CURSOR FOR SELECT 1";
+    let steps = [Step::Run(cursor), Step::Run("FETCH mine"), Step::Effect, Step::Run("CLOSE mine")];
+    assert!(handlers::scripted(&world.pool, "1", &steps).await.unwrap().is_processed());
+    assert_eq!((world.effects().await, world.claims().await), (1, 1));
+}

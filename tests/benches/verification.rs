@@ -73,12 +73,12 @@ const POSTGRES: [Way<PgConnection>; 5] = [
             tx.execute(AssertSqlSafe(end)).await.expect("end");
         })
     }),
-    ("cursor with BEGIN; CLOSE and COMMIT AND CHAIN in one request", |connection, id| {
+    ("cursor with BEGIN; CLOSE; COMMIT; BEGIN in one request", |connection, id| {
         Box::pin(async move {
-            let begin = "BEGIN; DECLARE claim NO SCROLL CURSOR FOR SELECT";
+            let begin = "BEGIN; DECLARE claim NO SCROLL CURSOR FOR SELECT 1";
             let mut tx = connection.begin_with(begin).await.expect("begin");
             postgres_body(&mut tx, &id).await;
-            tx.execute("CLOSE claim; COMMIT AND CHAIN").await.expect("end");
+            tx.execute("CLOSE claim; COMMIT; BEGIN").await.expect("end");
         })
     }),
     ("savepoint with BEGIN; RELEASE; COMMIT; BEGIN in one request", |connection, id| {
@@ -120,9 +120,7 @@ const MARIADB: [Way<MySqlConnection>; 4] = [
         "begin, savepoint and claim in one request; RELEASE and COMMIT in one, autocommit off between",
         |connection, id| {
             Box::pin(async move {
-                let begin = format!(
-                    "SET autocommit = 0; START TRANSACTION; SAVEPOINT claim; INSERT INTO claims VALUES ('c', '{id}')"
-                );
+                let begin = format!("SET autocommit = 0; SAVEPOINT claim; INSERT INTO claims VALUES ('c', '{id}')");
                 let mut tx = connection.begin_with(AssertSqlSafe(begin)).await.expect("begin");
                 mysql_effect(&mut tx).await;
                 tx.execute("RELEASE SAVEPOINT claim; COMMIT; SET autocommit = 1").await.expect("end");

@@ -1,10 +1,11 @@
 //! PostgreSQL: a cursor as the proof that the transaction is still the claim's own.
 //!
-//! BEGIN declares one, over nothing. The end sends, in one request, CLOSE and COMMIT AND CHAIN, which leaves an empty
-//! transaction for sqlx to close without waiting: sqlx sees neither the state of a transaction nor whether COMMIT was answered by ROLLBACK. CLOSE
-//! fails in an aborted transaction, in another one, and outside one; then the rest of the request is not executed. Unlike
-//! a SELECT it is not planned, and unlike a savepoint a cursor takes no transaction id. Round trips that the handler waits
-//! for: BEGIN, claim, the body's, end.
+//! BEGIN declares one. The end sends, in one request, CLOSE, COMMIT, and an empty transaction for sqlx to close without
+//! waiting: sqlx sees neither the state of a transaction nor whether COMMIT was answered by ROLLBACK. CLOSE fails in an
+//! aborted transaction, in another one, and outside one; then the rest of the request is not executed. Unlike a SELECT it
+//! is not planned, and unlike a savepoint a cursor takes no transaction id. Round trips that the handler waits for: BEGIN,
+//! claim, the body's, end. (COMMIT AND CHAIN would save one statement; what speaks the protocol without being PostgreSQL may
+//! lack it.)
 //!
 //! A joined handler checks `txid_current()` instead, which the claim returns: an id is never reused, nested handlers share
 //! it, and a cursor of a savepoint that nobody uses would stay open.
@@ -194,8 +195,8 @@ impl Operations for Postgres {
             }
         }
         let request = match watch.savepoint() {
-            None if watch.has_cursor => SqlStr::from_static("CLOSE idempotent_claim; COMMIT AND CHAIN"),
-            None => AssertSqlSafe(format!("{}; COMMIT AND CHAIN", watch.check())).into_sql_str(),
+            None if watch.has_cursor => SqlStr::from_static("CLOSE idempotent_claim; COMMIT; BEGIN"),
+            None => AssertSqlSafe(format!("{}; COMMIT; BEGIN", watch.check())).into_sql_str(),
             // A fresh savepoint of the name, so that the rollback to it that sqlx queues undoes nothing.
             Some(savepoint) => {
                 let check = watch.check();
@@ -230,7 +231,7 @@ impl Operations for Postgres {
             _ => return end_savepoint(transaction).await,
         }
         // SAVEPOINT fails in an aborted transaction, and outside one.
-        let request = SqlStr::from_static("SAVEPOINT idempotent_commit; COMMIT AND CHAIN");
+        let request = SqlStr::from_static("SAVEPOINT idempotent_commit; COMMIT; BEGIN");
         match checked(&mut transaction, request).await {
             Ok(()) => Ok(()),
             Err((Passed(false), sqlx::Error::Database(_))) => Err(Failed::Lost { kept: false }),
@@ -385,7 +386,7 @@ async fn checked(connection: &mut PgConnection, request: SqlStr) -> Result<(), (
 const fn begin(isolation: Option<Isolation>) -> &'static str {
     macro_rules! begin {
         ($begin:literal) => {
-            concat!($begin, "; DECLARE idempotent_claim NO SCROLL CURSOR FOR SELECT")
+            concat!($begin, "; DECLARE idempotent_claim NO SCROLL CURSOR FOR SELECT 1")
         };
     }
     match isolation {

@@ -7,9 +7,7 @@
 //! `CLIENT_FOUND_ROWS`, which sqlx sets, ON DUPLICATE KEY UPDATE reports one row for both, and INSERT IGNORE
 //! hides other errors. Round trips that the handler waits for: begin and claim, the body's, end; a duplicate: one.
 //!
-//! Measured on loopback against unverified lines by hand (`cargo bench -p tests --bench verification`, on the machine it was
-//! written on): this 1.14 with three round trips; the claim prepared and in a request of its own 1.36 with four; RELEASE
-//! in a request of its own 1.06 with four, but that leaves autocommit on.
+//! Measured against unverified lines by hand, and against other ways to verify: `cargo bench -p tests --bench verification`.
 //!
 //! Sources: <https://dev.mysql.com/doc/refman/8.4/en/savepoint.html>, <https://dev.mysql.com/doc/refman/8.4/en/implicit-commit.html>,
 //! <https://mariadb.com/kb/en/savepoint/>.

@@ -34,7 +34,7 @@ exec "$server" --no-defaults --datadir="$folder/data" --tmpdir="$folder" --init-
     --socket="$folder/socket" --pid-file="$folder/pid" --port="$port" --bind-address=127.0.0.1 --skip-name-resolve \
     --max-connections=300 --table-open-cache=400 --skip-log-bin --innodb-buffer-pool-size=64M \
     --innodb-log-file-size=32M --innodb-flush-log-at-trx-commit=0 --innodb-doublewrite=0 --innodb-use-native-aio=0 \
-    $durable
+    $keeps
 "#;
 
 /// For a server that is killed and started again: what it has acknowledged is in the operating system's hands, and pages
@@ -57,15 +57,7 @@ fn plan(port: u16, password: &str, keeps: Keeps) -> Option<Plan> {
             ("install", install.into()),
             ("port", port.to_string().into()),
             ("password", password.to_owned().into()),
-            (
-                "durable",
-                match keeps {
-                    Keeps::Nothing => "",
-                    Keeps::WhenKilled => DURABLE,
-                    Keeps::Always => PRODUCTION,
-                }
-                .into(),
-            ),
+            ("keeps", keeps.choose(DURABLE, PRODUCTION).into()),
         ],
         prepare: PREPARE,
         serve: SERVE,

@@ -38,7 +38,7 @@ const SERVE: &str = r#"
 if [ -d locale ]; then export LOCPATH="$folder/locale"; fi
 exec "$bin/postgres" -D data -p "$port" -k "$folder" -c listen_addresses=127.0.0.1 -c max_connections=300 \
     -c shared_buffers=32MB -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c autovacuum=off \
-    -c deadlock_timeout=100ms -c log_min_messages=warning -c log_line_prefix='%m [%p] %d ' -c lc_messages=C $durable
+    -c deadlock_timeout=100ms -c log_min_messages=warning -c log_line_prefix='%m [%p] %d ' -c lc_messages=C $keeps
 "#;
 
 /// For a server that is killed and started again: what it has acknowledged is in the operating system's hands, and pages
@@ -60,15 +60,7 @@ fn plan(port: u16, password: &str, keeps: Keeps) -> Option<Plan> {
             ("bin", bin.into()),
             ("port", port.to_string().into()),
             ("password", password.to_owned().into()),
-            (
-                "durable",
-                match keeps {
-                    Keeps::Nothing => "",
-                    Keeps::WhenKilled => DURABLE,
-                    Keeps::Always => PRODUCTION,
-                }
-                .into(),
-            ),
+            ("keeps", keeps.choose(DURABLE, PRODUCTION).into()),
         ],
         prepare: PREPARE,
         serve: SERVE,

@@ -27,6 +27,17 @@ pub(crate) enum Keeps {
     Always,
 }
 
+impl Keeps {
+    /// What is added to the server's options.
+    pub(crate) const fn choose(self, when_killed: &'static str, always: &'static str) -> &'static str {
+        match self {
+            Self::Nothing => "",
+            Self::WhenKilled => when_killed,
+            Self::Always => always,
+        }
+    }
+}
+
 /// What the servers differ in.
 pub(crate) struct Engine {
     pub(crate) kind: Kind,

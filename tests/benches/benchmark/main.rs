@@ -60,11 +60,11 @@ enum Databases {
 impl Options {
     fn effort(&self) -> Effort {
         let (rounds, turn) = if self.quick { (5, 80) } else { (11, 300) };
-        Effort { rounds: self.rounds.unwrap_or(rounds), turn: Duration::from_millis(self.turn.unwrap_or(turn)) }
+        Effort { rounds: self.rounds.unwrap_or(rounds).max(1), turn: Duration::from_millis(self.turn.unwrap_or(turn)) }
     }
 
     fn stored(&self) -> u64 {
-        self.stored.unwrap_or(if self.quick { 100_000 } else { 10_000_000 })
+        self.stored.unwrap_or(if self.quick { 100_000 } else { 10_000_000 }).max(1)
     }
 
     fn wants(&self, section: Section) -> bool {

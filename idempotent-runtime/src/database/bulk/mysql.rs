@@ -1,6 +1,7 @@
 //! MySQL and MariaDB: rows as literals, in requests of bounded length. Which of them were inserted is told by a mark: with
 //! `CLIENT_FOUND_ROWS`, which sqlx sets, no count tells inserted rows from others. MariaDB returns it with the INSERT
-//! (<https://mariadb.com/kb/en/insertreturning/>), in a comment that MySQL skips; from MySQL it is read in a second request.
+//! (<https://mariadb.com/kb/en/insertreturning/>), in a comment that MySQL skips; from MySQL it is read in a second
+//! request, which the tests, on MariaDB, do not reach.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -5,6 +5,7 @@
 //! to the disk as in production.
 
 mod goals;
+mod parts;
 mod plots;
 mod race;
 mod report;

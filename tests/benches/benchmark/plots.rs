@@ -18,7 +18,7 @@ const FONT: &str = "sans-serif";
 fn colour(way: Way) -> RGBColor {
     match way {
         Way::ByHandPinging => RGBColor(190, 190, 190),
-        Way::ByHand | Way::ByHandPurgeable => RGBColor(120, 120, 120),
+        Way::ByHand | Way::ByHandPurgeable | Way::Part(_) => RGBColor(120, 120, 120),
         Way::Pinging => RGBColor(140, 190, 235),
         Way::Attribute => RGBColor(30, 110, 190),
         Way::Cached => RGBColor(20, 60, 110),

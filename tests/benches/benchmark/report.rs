@@ -81,6 +81,7 @@ impl Report {
         goals::write(text, self)?;
         self.write_trips(text)?;
         self.write_races(text)?;
+        self.write_parts(text)?;
         self.write_pgbench(text)?;
         for (section, command, output) in &self.programs {
             writeln!(text, "## {}\n\n```sh\n{command}\n```\n", section.title())?;
@@ -163,6 +164,35 @@ impl Report {
         Ok(())
     }
 
+    fn write_parts(&self, text: &mut String) -> std::fmt::Result {
+        let entries: Vec<&Entry> = self.entries.iter().filter(|entry| entry.section == Section::Parts).collect();
+        let Some(widest) = entries.iter().map(|entry| entry.workers).max() else { return Ok(()) };
+        writeln!(
+            text,
+            "## {}\n\nThe lines by hand, with one more thing in each row than in the row above, through sqlx alone \
+             (`tests/benches/benchmark/parts.rs`). Fresh messages, ping off; × the first row.\n",
+            Section::Parts.title()
+        )?;
+        for one in entries.iter().filter(|entry| entry.workers == 1) {
+            let Some(many) = entries.iter().find(|entry| (entry.kind, entry.workers) == (one.kind, widest)) else {
+                continue;
+            };
+            writeln!(text, "| {} | 1 worker | | {widest} workers | |\n|---|---|---|---|---|", one.kind.name())?;
+            for way in one.race.ways() {
+                let name = if *way == Way::ByHandPurgeable { "an index on the time, for a purge" } else { way.name() };
+                let plus = if matches!(way, Way::ByHand | Way::Attribute) { "" } else { "+ " };
+                write!(text, "| {plus}{name} ")?;
+                for entry in [one, many] {
+                    let Spread { low, median, high } = entry.race.ratio(*way, Way::ByHand);
+                    write!(text, "| {median:.2} | {low:.2} to {high:.2} ")?;
+                }
+                writeln!(text, "|")?;
+            }
+            writeln!(text)?;
+        }
+        Ok(())
+    }
+
     fn write_pgbench(&self, text: &mut String) -> std::fmt::Result {
         if self.pgbench.is_empty() {
             return Ok(());
@@ -196,6 +226,7 @@ impl Section {
         match self {
             Self::Trips => "Awaited round trips",
             Self::Fresh => "Fresh messages",
+            Self::Parts => "What the difference is made of",
             Self::Duplicates => "Duplicates",
             Self::Batches => "Batches",
             Self::Distance => "A database 1 ms away, each way",

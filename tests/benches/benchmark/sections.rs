@@ -17,6 +17,8 @@ pub(crate) enum Section {
     Trips,
     /// Fresh messages, with 1 and 8 workers
     Fresh,
+    /// What the difference to the lines by hand is made of
+    Parts,
     /// Messages that have been processed before, and one of them over and over
     Duplicates,
     /// Batches of 10, 100 and 1000
@@ -40,7 +42,7 @@ pub(crate) enum Section {
 impl Section {
     /// Not part of the two minutes of `--quick`.
     pub(crate) const fn is_long(self) -> bool {
-        matches!(self, Self::Purge | Self::Bytes | Self::Counts | Self::CompileTime)
+        matches!(self, Self::Parts | Self::Purge | Self::Bytes | Self::Counts | Self::CompileTime)
     }
 }
 
@@ -99,6 +101,14 @@ async fn on<W: Ways>(options: &Options, report: &mut Report) -> Result<(), Strin
         for workers in [1, WORKERS as usize] {
             let race = race(&world, Stream::Fresh, workers, &FRESH, effort).await;
             add(Section::Fresh, workers, Stream::Fresh, race);
+        }
+    }
+    if options.wants(Section::Parts) {
+        let mut ways = vec![Way::ByHand, Way::ByHandPurgeable];
+        ways.extend(W::PARTS.iter().copied().map(Way::Part));
+        ways.push(Way::Attribute);
+        for workers in [1, WORKERS as usize] {
+            add(Section::Parts, workers, Stream::Fresh, race(&world, Stream::Fresh, workers, &ways, effort).await);
         }
     }
     if options.wants(Section::Duplicates) {

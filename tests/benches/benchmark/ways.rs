@@ -7,6 +7,8 @@ use sqlx::{
     AssertSqlSafe, Executor as _, MySql, MySqlTransaction, PgTransaction, Pool, Postgres, Sqlite, SqliteTransaction,
 };
 
+use crate::parts::Parts;
+
 /// A way to process a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Way {
@@ -16,6 +18,8 @@ pub(crate) enum Way {
     ByHand,
     /// By hand, over a table that can be purged: it has an index on its time.
     ByHandPurgeable,
+    /// The lines by hand with what is named, and with what was named before it: see `parts.rs`.
+    Part(&'static str),
     /// The attribute, with a pool's defaults.
     Pinging,
     /// The attribute, with `test_before_acquire(false)`: its handlers find dead connections themselves.
@@ -30,6 +34,7 @@ impl Way {
             Self::ByHandPinging => "by hand, pool's defaults",
             Self::ByHand => "by hand, ping off",
             Self::ByHandPurgeable => "by hand, purgeable, ping off",
+            Self::Part(name) => name,
             Self::Pinging => "idempotent, pool's defaults",
             Self::Attribute => "idempotent, ping off",
             Self::Cached => "idempotent, seen cache",
@@ -44,6 +49,8 @@ impl Way {
 /// A database with the tables of both.
 pub(crate) trait Ways: Clone + Send + Sync + 'static {
     const KIND: Kind;
+    /// The names of what a verified message needs, one after the other.
+    const PARTS: &[&str];
 
     /// Pools of so many connections, all of them open, over new tables.
     fn connect(url: &str, connections: u32) -> impl Future<Output = Self> + Send;
@@ -128,6 +135,7 @@ macro_rules! ways {
 
             impl Ways for World {
                 const KIND: Kind = Kind::$kind;
+                const PARTS: &[&str] = <$db as Parts>::NAMES;
 
                 async fn connect(url: &str, connections: u32) -> Self {
                     let options = url.parse::<<<$db as sqlx::Database>::Connection as sqlx::Connection>::Options>();
@@ -157,6 +165,11 @@ macro_rules! ways {
                     let outcome = match way {
                         Way::ByHandPinging | Way::ByHand | Way::ByHandPurgeable => {
                             return one_by_hand(self.pool(way), way.table(), id).await.expect("by hand");
+                        }
+                        Way::Part(name) => {
+                            let part = Self::PARTS.iter().position(|one| *one == name).expect("a part");
+                            <$db as Parts>::process(&self.pool, part, id).await.expect("by hand");
+                            return true;
                         }
                         Way::Pinging | Way::Attribute => one(self.pool(way), id).await,
                         Way::Cached => one(&self.store, id).await,

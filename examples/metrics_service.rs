@@ -7,8 +7,8 @@
 //! - `/metrics`: messages by consumer, sender and outcome, how long claims and bodies take, what the janitor has purged,
 //!   each with a line of help;
 //! - what a second delivery of one id adds to `outcome="duplicate"`;
-//! - in `alerts.yml`, three rules: more duplicates of a sender than it used to have, no purge for a day, claims that stay past
-//!   their expiry. `promtool check rules examples/alerts.yml` reads them, and `tests/alerts.rs` evaluates them on what this
+//! - in `alerts.yml`, rules: more duplicates of a sender, or more failures of a consumer, than it used to have, no purge for a
+//!   day, claims that stay past their expiry. `promtool check rules examples/alerts.yml` reads them, and `tests/alerts.rs` evaluates them on what this
 //!   program shows;
 //! - in `main`, that the recorder is installed before anything is counted.
 

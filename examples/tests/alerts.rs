@@ -38,7 +38,7 @@ fn promtool(arguments: &[&str], file: &Path) -> String {
 #[test]
 fn promtool_accepts_the_rules() {
     let said = promtool(&["check", "rules"], &alerts());
-    assert!(said.contains("5 rules found"), "{said}");
+    assert!(said.contains("8 rules found"), "{said}");
 }
 
 /// The service, killed with this value.
@@ -74,6 +74,12 @@ impl Service {
         let answer = self.client.post(url).send().await.expect("an answer");
         assert!(answer.status().is_success(), "{answer:?}");
         answer.text().await.expect("text").trim().to_owned()
+    }
+
+    /// A delivery without an id.
+    async fn deliver_blank(&self, sender: &str) {
+        let answer = self.client.post(format!("{}/deliveries/{sender}/%20", self.url)).send().await;
+        assert_eq!(answer.expect("an answer").status(), 400);
     }
 
     async fn scrape(&self) -> String {
@@ -164,6 +170,9 @@ async fn the_alerts_fire_on_what_the_service_really_shows_and_only_then() {
             assert_eq!(service.deliver("stripe", id).await, "duplicate");
         }
         assert_eq!(service.deliver("github", id).await, "processed");
+        if scrape >= USUAL {
+            service.deliver_blank("github").await;
+        }
         scrapes.add(&service.scrape().await);
         if scrape == USUAL {
             // A purge that knows of claims.
@@ -188,6 +197,7 @@ async fn the_alerts_fire_on_what_the_service_really_shows_and_only_then() {
         "consumer: metrics.count, sender: stripe",
         "metrics.count: three times as many duplicates from stripe as the day before",
     )];
+    let failing = [("consumer: metrics.count", "metrics.count: three times as many deliveries fail as the day before")];
     let table = "table: processed_messages";
     let no_purge = [(table, "processed_messages: no purge for a day")];
     let old_claims = [(table, "processed_messages: a claim is more than three hours past its expiry")];
@@ -196,6 +206,9 @@ async fn the_alerts_fire_on_what_the_service_really_shows_and_only_then() {
         expect(usual, "IdempotentDuplicatesRise", &[]),
         expect(last, "IdempotentDuplicatesRise", &stripe),
         expect(last + day, "IdempotentDuplicatesRise", &[]),
+        expect(usual, "IdempotentFailuresRise", &[]),
+        expect(last, "IdempotentFailuresRise", &failing),
+        expect(last + day, "IdempotentFailuresRise", &[]),
         expect(last, "IdempotentNoPurge", &[]),
         expect(last + day - 30, "IdempotentNoPurge", &[]),
         expect(last + day + 30, "IdempotentNoPurge", &no_purge),

@@ -281,7 +281,7 @@ impl Work for Messages {
 
     fn span(&self) -> tracing::Span {
         let consumer = self.handler.consumer();
-        tracing::info_span!("batch", consumer, items = self.items.len(), outcome = tracing::field::Empty)
+        observe::batch(consumer, self.items.len())
     }
 
     /// Of a message of the batch: nobody knows of which.

@@ -307,6 +307,26 @@ impl Error {
         Disposition::Retry
     }
 
+    /// A name for metrics, as few as there are variants.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::MissingKey { .. } => "missing_key",
+            Self::InProgress(_) => "in_progress",
+            Self::Expired(_) => "expired",
+            Self::OccurredInFuture(_) => "occurred_in_future",
+            Self::NumberOutOfRange { .. } => "number_out_of_range",
+            Self::FingerprintMismatch(_) => "fingerprint_mismatch",
+            Self::Replay(_) => "replay",
+            Self::ConsumerCollision { .. } => "consumer_collision",
+            Self::NotMigrated { .. } => "not_migrated",
+            Self::TransactionLost(_) => "transaction_lost",
+            Self::CommitUnknown(_) => "commit_unknown",
+            Self::Configuration(_) => "configuration",
+            Self::Migrate(_) => "migrate",
+            Self::Database(_) => "database",
+        }
+    }
+
     pub(crate) fn missing_key(consumer: &'static str, part: &'static str) -> Self {
         Self::MissingKey { consumer, part, index: None }
     }

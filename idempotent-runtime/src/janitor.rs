@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
+use crate::database::TableName;
 use crate::lent::Lent;
 use crate::purge::Run;
 use crate::store::MAX_RETENTION;
@@ -108,6 +109,7 @@ impl<DB: Database> Janitor<DB> {
     /// # Panics
     ///
     /// Outside the async runtime that sqlx uses.
+    #[expect(clippy::must_use_candidate, reason = "it works on without its handle")]
     pub fn spawn(mut self) -> JanitorHandle {
         self.interval = if self.interval.is_zero() { SHORTEST } else { self.interval.min(MAX_RETENTION) };
         let (stop, stopped) = watch::channel(false);
@@ -119,7 +121,7 @@ impl<DB: Database> Janitor<DB> {
                 drop(done);
             }));
         } else {
-            tracing::info!(table = %self.store.statements().table, "the janitor is switched off");
+            observe::janitor_off(self.store.statements());
         }
         JanitorHandle { stop, ended }
     }
@@ -138,6 +140,7 @@ impl<DB: Database> Janitor<DB> {
 
     /// One purge, if no other instance is active.
     async fn purge(&self, holder: &str, stop: &mut Stop) -> Result<Option<Purged>, Error> {
+        self.options.check()?;
         let mut lease = Lease { store: &self.store, holder, time: self.lease_time(), renewed: None };
         if !lease.hold().await? {
             return Ok(None);
@@ -195,19 +198,29 @@ impl<DB: Database> Lease<'_, DB> {
             lent.give_back();
             Ok(held)
         };
-        let held = lease.await.map_err(|error| process::table_error(error, self.store.statements()))?;
+        let held = lease.await.map_err(|error| self.error(error))?;
         self.renewed = held.then_some(asked);
         Ok(held)
     }
 
-    async fn release(self) -> Result<(), Error> {
+    async fn release(&self) -> Result<(), Error> {
         let release = async {
             let mut lent = Lent::from(self.store.pool()).await?;
             DB::release(&mut lent.connection, self.store.statements(), self.holder).await?;
             lent.give_back();
             Ok(())
         };
-        release.await.map_err(|error| process::table_error(error, self.store.statements()))
+        release.await.map_err(|error| self.error(error))
+    }
+
+    /// Names the table that may be missing.
+    fn error(&self, error: sqlx::Error) -> Error {
+        match process::table_error(error, self.store.statements()) {
+            Error::NotMigrated { table, source } => {
+                Error::NotMigrated { table: format!("{table}{}", TableName::JANITOR), source }
+            }
+            error => error,
+        }
     }
 }
 

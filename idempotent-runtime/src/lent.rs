@@ -6,8 +6,8 @@ use std::time::Duration;
 use sqlx::Pool;
 use sqlx::pool::PoolConnection;
 
-use crate::Database;
 use crate::database::{self, Failure};
+use crate::{Database, observe};
 
 /// How often a request is tried again after a transient error, and the first pause before that; each further one is
 /// doubled.
@@ -52,7 +52,7 @@ where
             Err(error)
                 if database::failure(&error) == Failure::Transient && !matches!(error, sqlx::Error::PoolTimedOut) =>
             {
-                tracing::debug!("tried again after a pause: {error}");
+                observe::tried_again(&error);
                 sqlx_core::rt::sleep(pause).await;
                 pause *= 2;
             }

@@ -15,11 +15,15 @@ pub(crate) use measure::Timer;
 pub use measure::describe_metrics;
 use measure::{count, event};
 
+/// Of every event and span, whatever module it comes from.
+const TARGET: &str = "idempotent_runtime";
+
 /// Around a body and its commit. Nothing is computed unless somebody listens.
 pub(crate) fn message(message: &Message) -> tracing::Span {
     let identity = message.claim.as_ref().map(|Claim(identity)| identity);
     let position = message.position.as_ref();
     tracing::info_span!(
+        target: TARGET,
         "message",
         consumer = message.handler.consumer(),
         sender = identity.map(|identity| &*identity.sender).or_else(|| position.map(|position| &*position.sender)),
@@ -32,6 +36,7 @@ pub(crate) fn message(message: &Message) -> tracing::Span {
 /// A duplicate is acknowledged, logged at info, and counted per consumer and sender (G8).
 pub(crate) fn duplicate(identity: &Identity) {
     tracing::info!(
+        target: TARGET,
         consumer = &*identity.consumer,
         sender = &*identity.sender,
         key = &*identity.key,
@@ -47,6 +52,7 @@ pub(crate) fn processed(consumer: &'static str, sender: &str) {
 /// A duplicate that was answered with the first answer.
 pub(crate) fn replayed(identity: &Identity) {
     tracing::info!(
+        target: TARGET,
         consumer = &*identity.consumer,
         sender = &*identity.sender,
         key = &*identity.key,
@@ -57,6 +63,7 @@ pub(crate) fn replayed(identity: &Identity) {
 
 pub(crate) fn stale(position: &Position) {
     tracing::info!(
+        target: TARGET,
         consumer = position.consumer,
         sender = &*position.sender,
         entity = &*position.entity,
@@ -71,6 +78,7 @@ pub(crate) fn expired(identity: &Identity) {
     #[cfg(feature = "testing")]
     crate::testing::note(crate::testing::Note::Expired);
     tracing::warn!(
+        target: TARGET,
         consumer = &*identity.consumer,
         sender = &*identity.sender,
         key = &*identity.key,
@@ -81,6 +89,7 @@ pub(crate) fn expired(identity: &Identity) {
 
 pub(crate) fn mismatch(identity: &Identity) {
     tracing::warn!(
+        target: TARGET,
         consumer = &*identity.consumer,
         sender = &*identity.sender,
         key = &*identity.key,
@@ -90,7 +99,7 @@ pub(crate) fn mismatch(identity: &Identity) {
 }
 
 pub(crate) fn unclaimed(consumer: &'static str) {
-    tracing::debug!(consumer, "processed without a claim: a part of the key is missing");
+    tracing::debug!(target: TARGET, consumer, "processed without a claim: a part of the key is missing");
     count(consumer, "", "unclaimed");
 }
 
@@ -101,29 +110,39 @@ pub(crate) fn seen(consumer: &'static str) {
 
 /// A conflict while claiming, which is tried again.
 pub(crate) fn conflict(consumer: &'static str) {
-    tracing::debug!(consumer, "conflict while claiming: trying again");
+    tracing::debug!(target: TARGET, consumer, "conflict while claiming: trying again");
     event(measure::CLAIM_CONFLICTS, consumer);
 }
 
 /// A body that runs again.
 pub(crate) fn retried(consumer: &'static str) {
-    tracing::debug!(consumer, "transient error: running again");
+    tracing::debug!(target: TARGET, consumer, "transient error: running again");
     event(measure::RETRIES, consumer);
+}
+
+/// The same around the body of a batch.
+pub(crate) fn batch(consumer: &'static str, items: usize) -> tracing::Span {
+    tracing::info_span!(target: TARGET, "batch", consumer, items, outcome = tracing::field::Empty)
+}
+
+/// A delivery, or a run of its body, that has ended in an error. The error itself is its caller's to log.
+pub(crate) fn failed(consumer: &'static str, kind: &'static str) {
+    measure::failed(consumer, kind);
 }
 
 pub(crate) fn lost(lost: &TransactionLost) {
     #[cfg(feature = "testing")]
     crate::testing::note(crate::testing::Note::Lost);
     if lost.kept {
-        tracing::error!("{lost}");
+        tracing::error!(target: TARGET, "{lost}");
     } else {
-        tracing::warn!("{lost}");
+        tracing::warn!(target: TARGET, "{lost}");
     }
 }
 
 /// One batch of a purge is through.
 pub(crate) fn purged(statements: &Statements, claims: u64) {
-    tracing::trace!(table = %statements.table, claims, "purged a batch");
+    tracing::trace!(target: TARGET, table = %statements.table, claims, "purged a batch");
     measure::purged(&statements.table, claims);
 }
 
@@ -140,21 +159,38 @@ pub(crate) fn janitor_purged(statements: &Statements, purged: &Purged) {
     let table = &statements.table;
     match end {
         PurgeEnd::OutOfTime => tracing::warn!(
-            %table, deleted, batches, "the purge ran out of time: claims expire faster than they are deleted"
+            target: TARGET,
+            %table, deleted, batches, "the purge ran out of time and has left claims: give it more time, larger batches or a shorter pause"
         ),
         PurgeEnd::Finished | PurgeEnd::Stopped if deleted == 0 => {
-            tracing::debug!(%table, deleted, batches, ?end, "nothing to purge");
+            tracing::debug!(target: TARGET, %table, deleted, batches, ?end, "nothing to purge");
         }
-        PurgeEnd::Finished | PurgeEnd::Stopped => tracing::info!(%table, deleted, batches, ?end, "purged"),
+        PurgeEnd::Finished | PurgeEnd::Stopped => {
+            tracing::info!(target: TARGET, %table, deleted, batches, ?end, "purged");
+        }
     }
+}
+
+pub(crate) fn janitor_off(statements: &Statements) {
+    tracing::info!(target: TARGET, table = %statements.table, "the janitor is switched off");
+}
+
+/// A purge or an adoption that is tried again.
+pub(crate) fn tried_again(error: &sqlx::Error) {
+    tracing::debug!(target: TARGET, "tried again after a pause: {error}");
 }
 
 /// Another instance's janitor is active.
 pub(crate) fn janitor_skipped(statements: &Statements) {
-    tracing::debug!(table = %statements.table, "another instance is purging");
+    tracing::debug!(target: TARGET, table = %statements.table, "another instance is purging");
 }
 
 /// The janitor could not purge, and tries again after its interval.
 pub(crate) fn janitor_failed(statements: &Statements, error: &Error) {
-    tracing::warn!(table = %statements.table, "the purge has failed, and is tried again after the interval: {error}");
+    tracing::warn!(
+        target: TARGET,
+        table = %statements.table,
+        "the purge has failed, and is tried again after the interval: {error}"
+    );
+    measure::purge_failed(&statements.table);
 }

@@ -300,16 +300,17 @@ impl<DB: Database> Session<'_, DB, Message> {
         refused: Refused,
         replay: Option<Replay<T>>,
     ) -> Option<Result<Outcome<T>, E>> {
+        let consumer = self.work.handler().consumer();
         Some(match (self.conclude(refused).await, replay) {
             (Settled::Replayed(StoredValue(stored)), Some(replay)) => match (replay.from_stored)(&stored) {
                 Ok(value) => Ok(Outcome::Replayed(value)),
-                Err(error) => Err(E::from_error(Error::Replay(error))),
+                Err(error) => Err(failure(consumer, Error::Replay(error))),
             },
             (Settled::Replayed(_), None) => unreachable!("only a handler with `replay` asks for stored values"),
             (Settled::Duplicate(duplicate), _) => Ok(Outcome::Duplicate(duplicate)),
             (Settled::Stale(stale), _) => Ok(Outcome::Stale(stale)),
             (Settled::Expired(expired), _) => Ok(Outcome::Expired(expired)),
-            (Settled::Failed(error), _) => Err(E::from_error(error)),
+            (Settled::Failed(error), _) => Err(failure(consumer, error)),
             (Settled::Again, _) => return None,
         })
     }
@@ -363,7 +364,11 @@ impl<DB: Database> Session<'_, DB, Messages> {
             Refusal::Verdict(verdict) => self.work.judged(verdict),
         };
         self.recover().await;
-        Some(settled.map(|outcomes| Batch { output: None, outcomes }).map_err(E::from_error))
+        let consumer = self.work.handler().consumer();
+        Some(match settled {
+            Ok(outcomes) => Ok(Batch { output: None, outcomes }),
+            Err(error) => Err(failure(consumer, error)),
+        })
     }
 }
 
@@ -382,6 +387,12 @@ impl Place {
     const fn of(in_transaction: bool) -> Self {
         if in_transaction { Self::Callers } else { Self::Own { reclaimable: false } }
     }
+}
+
+/// What the handler returns for an error of the library's own.
+pub(crate) fn failure<E: HandlerError>(consumer: &'static str, error: Error) -> E {
+    observe::failed(consumer, error.kind());
+    E::from_error(error)
 }
 
 pub(crate) fn lost(claim: Option<&Identity>, kept: bool) -> Error {

@@ -57,8 +57,8 @@ impl PurgeOptions {
         self
     }
 
-    /// The most claims that are deleted, and locked, together: 1 to 10000. Default 500 on PostgreSQL, 200 on MariaDB
-    /// and MySQL, and 100 on SQLite, where nobody else writes meanwhile.
+    /// The most claims that are deleted, and locked, together: 1 to 10000. Default 500 on PostgreSQL, 100 on MariaDB
+    /// and MySQL, and 50 on SQLite, where nobody else writes meanwhile.
     pub const fn batch_size(mut self, claims: u32) -> Self {
         self.batch_size = Some(claims);
         self

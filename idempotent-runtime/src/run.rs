@@ -9,11 +9,14 @@ use crate::claim::Claim;
 use crate::database::{Failed, Progress};
 use crate::message::Message;
 use crate::observe::Timer;
-use crate::process::{Work, lost};
+use crate::process::{Work, failure, lost};
 use crate::replay::{Replay, StoredValue};
 use crate::seen::Memory;
 use crate::store::Settings;
-use crate::{Database, Error, Outcome};
+use crate::{Database, Error, Outcome, observe};
+
+/// The kind of failure of a body that returned an error of its own.
+const HANDLER: &str = "handler";
 
 /// A claimed message whose body is to run now.
 pub struct Run<'s, DB: Database, W> {
@@ -115,6 +118,7 @@ impl<'s, DB: Database> Run<'s, DB, Message> {
             },
         };
         let (message, span) = (self.work, self.span.clone());
+        let consumer = message.handler().consumer();
         let ended = self.end(end).instrument(span.clone()).await;
         let outcome = match (&result, &ended) {
             (_, Err(_)) => "lost",
@@ -127,8 +131,11 @@ impl<'s, DB: Database> Run<'s, DB, Message> {
                 message.observe_processed();
                 Ok(Outcome::Processed(value))
             }
-            (Err(error), Ok(())) => Err(error),
-            (_, Err(error)) => Err(E::from_error(error)),
+            (Err(error), Ok(())) => {
+                observe::failed(consumer, HANDLER);
+                Err(error)
+            }
+            (_, Err(error)) => Err(failure(consumer, error)),
         }
     }
 }
@@ -156,6 +163,7 @@ impl<'s, DB: Database> Run<'s, DB, Messages> {
     pub async fn finish<T, E: HandlerError>(self, result: Result<T, E>) -> Result<Batch<T>, E> {
         let end = if result.is_ok() { End::Commit(None) } else { End::RollBack };
         let (work, span) = (self.work, self.span.clone());
+        let consumer = work.handler().consumer();
         let ended = self.end(end).instrument(span.clone()).await;
         let outcome = match (&result, &ended) {
             (_, Err(_)) => "lost",
@@ -168,8 +176,11 @@ impl<'s, DB: Database> Run<'s, DB, Messages> {
                 work.observe(&outcomes);
                 Ok(Batch { output: Some(value), outcomes })
             }
-            (Err(error), Ok(_)) => Err(error),
-            (_, Err(error)) => Err(E::from_error(error)),
+            (Err(error), Ok(_)) => {
+                observe::failed(consumer, HANDLER);
+                Err(error)
+            }
+            (_, Err(error)) => Err(failure(consumer, error)),
         }
     }
 }

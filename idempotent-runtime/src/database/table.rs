@@ -21,7 +21,7 @@ impl TableName {
     /// What is appended to make the name of the table of positions.
     pub(crate) const POSITIONS: &str = "_positions";
     /// What is appended to make the name of the table that says which janitor is active.
-    const JANITOR: &str = "_janitor";
+    pub(crate) const JANITOR: &str = "_janitor";
     /// Every claim table has a table of each of these names beside it.
     #[cfg(feature = "testing")]
     pub(crate) const BESIDE: [&str; 3] = [Self::MIGRATIONS, Self::POSITIONS, Self::JANITOR];

@@ -5,6 +5,9 @@
 const MESSAGES: &str = "idempotent_messages_total";
 /// Deliveries that the seen cache knew.
 pub(super) const SEEN_CACHE_HITS: &str = "idempotent_seen_cache_hits_total";
+/// Attempts that ended in an error.
+#[cfg(feature = "metrics")]
+const FAILURES: &str = "idempotent_failures_total";
 /// Conflicts while claiming.
 pub(super) const CLAIM_CONFLICTS: &str = "idempotent_claim_conflicts_total";
 /// Bodies that ran again.
@@ -15,12 +18,12 @@ pub(crate) use on::Timer;
 #[cfg(feature = "metrics")]
 pub use on::describe_metrics;
 #[cfg(feature = "metrics")]
-pub(super) use on::{count, event, purge_ended, purged};
+pub(super) use on::{count, event, failed, purge_ended, purge_failed, purged};
 
 #[cfg(not(feature = "metrics"))]
 pub(crate) use off::Timer;
 #[cfg(not(feature = "metrics"))]
-pub(super) use off::{count, event, purge_ended, purged};
+pub(super) use off::{count, event, failed, purge_ended, purge_failed, purged};
 
 #[cfg(feature = "metrics")]
 mod on {
@@ -30,11 +33,12 @@ mod on {
 
     use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-    use super::{CLAIM_CONFLICTS, MESSAGES, RETRIES, SEEN_CACHE_HITS};
+    use super::{CLAIM_CONFLICTS, FAILURES, MESSAGES, RETRIES, SEEN_CACHE_HITS};
     use crate::database::TableName;
 
     const CLAIM_DURATION: &str = "idempotent_claim_duration_seconds";
     const HANDLER_DURATION: &str = "idempotent_handler_duration_seconds";
+    const PURGE_FAILURES: &str = "idempotent_purge_failures_total";
     const PURGED: &str = "idempotent_purged_claims_total";
     const LAST_PURGE: &str = "idempotent_last_purge_timestamp_seconds";
     const OLDEST_EXPIRY: &str = "idempotent_oldest_claim_expiry_timestamp_seconds";
@@ -42,7 +46,17 @@ mod on {
     /// Gives the recorder that is installed the help text and the unit of every metric of this library. Call it once,
     /// after installing the recorder.
     pub fn describe_metrics() {
-        describe_counter!(MESSAGES, Unit::Count, "Deliveries that were acknowledged, by what they led to.");
+        describe_counter!(
+            MESSAGES,
+            Unit::Count,
+            "Messages that came to an outcome, by what it is; of a batch, its items."
+        );
+        describe_counter!(
+            FAILURES,
+            Unit::Count,
+            "Deliveries, and runs of bodies that are tried again, that ended in an error, by its kind."
+        );
+        describe_counter!(PURGE_FAILURES, Unit::Count, "Purges of the janitor that ended in an error.");
         describe_counter!(SEEN_CACHE_HITS, Unit::Count, "Duplicates that the seen cache knew, without the database.");
         describe_counter!(CLAIM_CONFLICTS, Unit::Count, "Conflicts while claiming, which were tried again.");
         describe_counter!(RETRIES, Unit::Count, "Bodies that ran again after a transient error.");
@@ -65,6 +79,14 @@ mod on {
 
     pub(in crate::observe) fn event(name: &'static str, consumer: &'static str) {
         counter!(name, "consumer" => consumer).increment(1);
+    }
+
+    pub(in crate::observe) fn failed(consumer: &'static str, kind: &'static str) {
+        counter!(FAILURES, "consumer" => consumer, "kind" => kind).increment(1);
+    }
+
+    pub(in crate::observe) fn purge_failed(table: &TableName) {
+        counter!(PURGE_FAILURES, "table" => table.to_string()).increment(1);
     }
 
     pub(in crate::observe) fn purged(table: &TableName, claims: u64) {
@@ -127,6 +149,10 @@ mod off {
     pub(in crate::observe) const fn count(_consumer: &str, _sender: &str, _outcome: &'static str) {}
 
     pub(in crate::observe) const fn event(_name: &'static str, _consumer: &'static str) {}
+
+    pub(in crate::observe) const fn failed(_consumer: &'static str, _kind: &'static str) {}
+
+    pub(in crate::observe) const fn purge_failed(_table: &TableName) {}
 
     pub(in crate::observe) const fn purged(_table: &TableName, _claims: u64) {}
 

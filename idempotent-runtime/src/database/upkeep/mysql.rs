@@ -20,7 +20,7 @@ const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANS
 
 #[expect(private_interfaces, reason = "sealed: see the trait")]
 impl Upkeep for MySql {
-    const PURGE_BATCH: u32 = 200;
+    const PURGE_BATCH: u32 = 100;
 
     async fn purge(
         connection: &mut MySqlConnection,

@@ -12,7 +12,7 @@ const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
 
 #[expect(private_interfaces, reason = "sealed: see the trait")]
 impl Upkeep for Sqlite {
-    const PURGE_BATCH: u32 = 100;
+    const PURGE_BATCH: u32 = 50;
 
     async fn purge(
         connection: &mut SqliteConnection,

@@ -1,5 +1,8 @@
 //! The way of one message: begin, claim, run, verify, commit. Written once, for every handler and every database.
 
+mod connection;
+mod failed;
+
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
@@ -7,11 +10,15 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, Pool};
 use tracing::Span;
 
+use connection::{Place, acquire, restore, restore_abandoned, restore_kept};
+pub(crate) use failed::Refused;
+use failed::{Refusal, pause_after};
+pub(crate) use failed::{claim_error, failure, lost, table_error};
+
 use crate::__private::HandlerError;
 use crate::batch::{Batch, Messages};
 use crate::catalog::Handler;
-use crate::database::{self, Admission, Failure, Progress, Statements, Verdict};
-use crate::error::TransactionLost;
+use crate::database::{self, Admission, Failure, Progress, Verdict};
 use crate::message::{Message, Settled};
 use crate::observe::Timer;
 use crate::outcome::{Identity, InProgress};
@@ -28,8 +35,6 @@ const CLAIM_RETRIES: usize = 10;
 const CLAIM_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 /// The pauses before the body runs again.
 const RUN_PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
-/// How long bringing back a connection may take before it is closed instead.
-const RESTORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What one delivery is about: one message, or a batch.
 #[expect(private_interfaces, reason = "sealed: not part of the public interface")]
@@ -78,30 +83,6 @@ enum Link<'c, DB: Database> {
     Leased(&'c mut PoolConnection<DB>),
     Transaction(&'c mut DB::Connection),
     Bare(&'c mut DB::Connection),
-}
-
-/// Why a delivery does not come to its body.
-#[derive(Debug)]
-pub struct Refused(Refusal);
-
-#[derive(Debug)]
-enum Refusal {
-    /// The database has judged so.
-    Verdict(Verdict),
-    /// It failed.
-    Failed(Error),
-    /// A conflict kept it from its claim; it is tried again after this pause.
-    Again(Duration),
-}
-
-impl Refusal {
-    const fn failed<R>(error: Error) -> Result<R, Refused> {
-        Err(Refused(Self::Failed(error)))
-    }
-
-    const fn again<R>(pause: Duration) -> Result<R, Refused> {
-        Err(Refused(Self::Again(pause)))
-    }
 }
 
 impl Message {
@@ -372,82 +353,6 @@ impl<DB: Database> Session<'_, DB, Messages> {
     }
 }
 
-/// Whose transaction the handler works in.
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    /// The caller's, behind a savepoint.
-    Callers,
-    /// Its own. If its future is dropped, a `reclaimable` connection is restored or closed before anybody else uses it;
-    /// the caller may go on with one that it has kept.
-    Own { reclaimable: bool },
-}
-
-impl Place {
-    /// On a connection that the caller has kept.
-    const fn of(in_transaction: bool) -> Self {
-        if in_transaction { Self::Callers } else { Self::Own { reclaimable: false } }
-    }
-}
-
-/// What the handler returns for an error of the library's own.
-pub(crate) fn failure<E: HandlerError>(consumer: &'static str, error: Error) -> E {
-    observe::failed(consumer, error.kind());
-    E::from_error(error)
-}
-
-pub(crate) fn lost(claim: Option<&Identity>, kept: bool) -> Error {
-    let lost = TransactionLost { claim: claim.cloned(), kept };
-    observe::lost(&lost);
-    Error::TransactionLost(lost)
-}
-
-/// Without `test_before_acquire` a pool hands out what has died in it, for each delivery one. One is found by the request
-/// that begins; after that the rest is asked for a sign of life first, so that any number of them costs one attempt.
-async fn acquire<DB: Database>(pool: &Pool<DB>, pings: bool) -> Result<PoolConnection<DB>, sqlx::Error> {
-    loop {
-        let mut connection = pool.acquire().await?;
-        if !pings || connection.ping().await.is_ok() {
-            return Ok(connection);
-        }
-        connection.close_on_drop();
-    }
-}
-
-/// A connection must not go back to the pool with a transaction or a setting that others would inherit.
-async fn restore<DB: Database>(connection: &mut PoolConnection<DB>, progress: Progress) {
-    if DB::is_tainted(connection, progress) {
-        let restored = sqlx_core::rt::timeout(RESTORE_TIMEOUT, DB::restore(connection, progress)).await;
-        if !matches!(restored, Ok(Ok(()))) {
-            connection.close_on_drop();
-        }
-    }
-}
-
-/// The same for one that a dropped future has left. Whatever made its caller give up may be the server, or the way to it:
-/// a pool waits for an answer of what comes back to it without a limit, and would be one connection short until then.
-async fn restore_abandoned<DB: Database>(connection: &mut PoolConnection<DB>, progress: Progress) {
-    let answers = async {
-        if DB::is_tainted(connection, progress) {
-            DB::restore(connection, progress).await?;
-        }
-        connection.ping().await
-    };
-    if !matches!(sqlx_core::rt::timeout(RESTORE_TIMEOUT, answers).await, Ok(Ok(()))) {
-        connection.close_on_drop();
-    }
-}
-
-/// Brings back a connection that the caller keeps. After a begin that failed no transaction on it is ours: one that is
-/// open is the caller's own, begun by text.
-async fn restore_kept<DB: Database>(connection: &mut DB::Connection, progress: Progress) -> Result<(), sqlx::Error> {
-    if progress == Progress::Beginning {
-        DB::put_settings_back(connection).await?;
-    } else if DB::is_tainted(connection, progress) {
-        DB::restore(connection, progress).await?;
-    }
-    if DB::ENDS_IN_AN_EMPTY_TRANSACTION { connection.ping().await } else { Ok(()) }
-}
-
 impl<DB: Database, W> Drop for Session<'_, DB, W> {
     /// The future was dropped, or the body has panicked.
     fn drop(&mut self) {
@@ -466,54 +371,5 @@ impl<DB: Database, W> Drop for Session<'_, DB, W> {
             }
             Link::Leased(_) | Link::Bare(_) | Link::Transaction(_) => {}
         }
-    }
-}
-
-/// How long to wait before beginning again, if that may help.
-fn pause_after(
-    error: &Error,
-    claim_pauses: &mut ExponentialBackoff,
-    run_pauses: &mut ExponentialBackoff,
-    consumer: &'static str,
-) -> Option<Duration> {
-    if is_conflict(error)
-        && let Some(pause) = claim_pauses.next()
-    {
-        observe::conflict(consumer);
-        return Some(pause);
-    }
-    // A database that was busy for too long, say: `retry` has been asked for. A rival is waited for once.
-    if matches!(error, Error::Database(_)) && error.is_transient() {
-        return run_pauses.next().inspect(|_| observe::retried(consumer));
-    }
-    None
-}
-
-/// A conflict between transactions, or a connection that died in the pool: trying again may succeed at once. Not a
-/// time-out, which has made the caller wait already.
-fn is_conflict(error: &Error) -> bool {
-    match error {
-        Error::Database(error) => {
-            matches!(database::failure_at_commit(error), Failure::Conflict | Failure::Unknown)
-        }
-        _ => false,
-    }
-}
-
-/// What an error of the claim's statement means.
-pub(crate) fn claim_error(error: sqlx::Error, statements: &Statements, identity: &Identity) -> Error {
-    if database::failure_at_commit(&error) == Failure::LockTimeout {
-        Error::InProgress(InProgress(identity.clone()))
-    } else {
-        table_error(error, statements)
-    }
-}
-
-/// What an error of a statement over the claim table means.
-pub(crate) fn table_error(error: sqlx::Error, statements: &Statements) -> Error {
-    if database::failure(&error) == Failure::Schema {
-        Error::NotMigrated { table: statements.table.to_string(), source: error }
-    } else {
-        Error::Database(error)
     }
 }

@@ -12,30 +12,31 @@
 //! Sources: <https://dev.mysql.com/doc/refman/8.4/en/savepoint.html>, <https://dev.mysql.com/doc/refman/8.4/en/implicit-commit.html>,
 //! <https://mariadb.com/kb/en/savepoint/>.
 
+mod text;
+mod watch;
+
 use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::pin;
 use std::sync::LazyLock;
 use std::task::Poll;
-use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnection, MySqlDatabaseError, MySqlTransactionManager};
-use sqlx::{
-    AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlTransaction, Pool, Row as _, SqlSafeStr as _, SqlStr,
-};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlTransaction, Pool, Row as _, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
+
+use text::{advance, isolated, write_statements, writes_at_once};
+pub(super) use text::{ascii, moment, waiting};
+use watch::Watch;
 
 use super::nested::Nested;
 use super::{
-    Admission, Begun, Failed, Failure, NewClaim, Occurred, Operations, Progress, Recalled, Statements, TableName,
-    Texts, Verdict, lookups, unwind,
+    Admission, Begun, Failed, Failure, Occurred, Operations, Progress, Recalled, Statements, TableName, Texts, Verdict,
+    lookups, unwind,
 };
 use crate::batch;
-use crate::catalog::Isolation;
-use crate::outcome::Identity;
 use crate::replay::StoredValue;
-use crate::sequence::Position;
 use crate::store::Settings;
 use crate::{Database, Error, migrate};
 
@@ -272,11 +273,6 @@ impl Operations for MySql {
     lookups!(MySql);
 }
 
-/// Of the next transaction alone.
-fn isolated(isolation: Option<Isolation>) -> String {
-    isolation.map_or_else(String::new, |level| format!("SET TRANSACTION ISOLATION LEVEL {}; ", level.as_str()))
-}
-
 /// Admits in a transaction that has begun.
 async fn admitted<'c>(
     mut transaction: MySqlTransaction<'c>,
@@ -288,88 +284,6 @@ async fn admitted<'c>(
         Verdict::New(outcomes) => Ok((transaction, Watch { depth, autocommit_off }, outcomes)),
         refused => Err(refused), // dropping the transaction queues its rollback
     })
-}
-
-/// Whether [`write_statements`] has anything to write.
-fn writes_at_once(admission: Admission<'_>) -> bool {
-    admission.claim.is_some() || (admission.position.is_some() && admission.occurred.is_none())
-}
-
-/// Appends the statements that claim and advance. Values stand in them as hexadecimal digits and numbers, so no byte of a message is
-/// SQL text; in a request of several statements there are no parameters. Where the message's age is to be judged, that comes first.
-fn write_statements(request: &mut String, admission: Admission<'_>) {
-    let Admission { statements, claim, occurred, position, .. } = admission;
-    let wait = admission.wait();
-    if let Some(NewClaim { identity, fingerprint }) = claim {
-        insert(request, wait);
-        request.push_str(statements.claim.as_str());
-        for value in [&identity.consumer, &identity.sender, &identity.key] {
-            ascii(request, value);
-        }
-        match fingerprint {
-            Some(fingerprint) => hex(request, fingerprint),
-            None => request.push_str("NULL"),
-        }
-        let _ = match occurred {
-            Some(Occurred { expires, .. }) => write!(request, ", {})", moment(expires)),
-            None => {
-                write!(request, ", UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND)", admission.retention.as_micros())
-            }
-        };
-    }
-    if let Some(position) = position.filter(|_| occurred.is_none()) {
-        advance(request, admission, position);
-    }
-}
-
-fn advance(request: &mut String, admission: Admission<'_>, position: &Position) {
-    let Position { consumer, sender, entity, number } = position;
-    let mut values = String::new();
-    for value in [*consumer, sender, entity] {
-        ascii(&mut values, value);
-    }
-    let _ = write!(values, "{number}, UTC_TIMESTAMP(6)");
-    insert(request, admission.wait());
-    request.push_str(&admission.statements.advance.as_str().replace('?', &values));
-}
-
-/// The start of a statement that waits so long for a lock. MariaDB bounds the wait of one statement with SET STATEMENT, MySQL
-/// with a hint, and each takes the other's for a comment. In whole seconds.
-pub(super) fn waiting(wait: Duration, verb: &str) -> String {
-    let seconds = wait.as_millis().div_ceil(1000);
-    format!(
-        "/*M! SET STATEMENT innodb_lock_wait_timeout = {seconds} FOR */ \
-         {verb} /*+ SET_VAR(innodb_lock_wait_timeout = {seconds}) */ "
-    )
-}
-
-/// Appends the start of an INSERT, after the statement that is there.
-fn insert(request: &mut String, wait: Duration) {
-    if !request.is_empty() {
-        request.push_str("; ");
-    }
-    request.push_str(&waiting(wait, "INSERT"));
-}
-
-fn hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    text.push_str("X'");
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text.push('\'');
-}
-
-pub(super) fn ascii(text: &mut String, value: &str) {
-    text.push_str("_ascii ");
-    hex(text, value.as_bytes());
-    text.push_str(", ");
-}
-
-/// In UTC, of microseconds since 1970.
-pub(super) fn moment(micros: i64) -> String {
-    format!("TIMESTAMP'1970-01-01 00:00:00' + INTERVAL {micros} MICROSECOND")
 }
 
 /// What an error of the statements that claim and advance says about the message.
@@ -404,83 +318,6 @@ async fn judge(connection: &mut MySqlConnection, admission: Admission<'_>) -> Re
         }
     }
     Ok(Verdict::New(Vec::new()))
-}
-
-/// Where the savepoint of the claim stands.
-#[derive(Clone, Copy, Debug)]
-pub struct Watch {
-    depth: usize,
-    autocommit_off: bool,
-}
-
-impl Watch {
-    /// The request that ends a transaction of the handler's own.
-    fn end(self, requests: [&'static str; 2]) -> SqlStr {
-        SqlStr::from_static(requests[usize::from(self.autocommit_off)])
-    }
-
-    /// Stores the value with its claim. With autocommit on, it first makes sure that the transaction is still there: outside
-    /// one, the value of a run that failed would stay.
-    async fn store(
-        self,
-        connection: &mut MySqlConnection,
-        statements: &Statements,
-        identity: &Identity,
-        StoredValue(value): &StoredValue,
-    ) -> Result<(), sqlx::Error> {
-        if !self.autocommit_off {
-            let savepoint = self.savepoint().unwrap_or_else(|| "idempotent_claim".to_owned());
-            let renew = format!("RELEASE SAVEPOINT {savepoint}; SAVEPOINT {savepoint}");
-            connection.execute(AssertSqlSafe(renew)).await?;
-        }
-        let store = sqlx::query(statements.store.clone())
-            .bind(value)
-            .bind(&*identity.consumer)
-            .bind(&*identity.sender)
-            .bind(&*identity.key);
-        store.execute(connection).await.map(drop)
-    }
-
-    /// sqlx's name for the savepoint of a joined transaction.
-    fn savepoint(self) -> Option<String> {
-        (self.depth > 1).then(|| format!("_sqlx_savepoint_{}", self.depth - 1))
-    }
-
-    /// Ends a transaction whose savepoint is gone.
-    async fn give_up(self, mut transaction: MySqlTransaction<'_>, admission: Admission<'_>) -> Failed {
-        let statements = admission.statements;
-        let (claim, position) = admission.any();
-        let end = async {
-            // What was written since is in a transaction of its own: autocommit is off.
-            transaction.execute("ROLLBACK").await?;
-            // Ours was committed early, or it is gone. A rival's is taken for ours: its message was processed.
-            let mut kept = false;
-            if let Some(identity) = claim {
-                let find = sqlx::query_scalar::<_, i64>(statements.find.clone())
-                    .bind(&*identity.consumer)
-                    .bind(&*identity.sender)
-                    .bind(&*identity.key);
-                kept = find.fetch_optional(&mut *transaction).await?.is_some();
-            } else if let Some(Position { consumer, sender, entity, number }) = position {
-                let position = sqlx::query_scalar::<_, i64>(statements.position.clone())
-                    .bind(consumer)
-                    .bind(&**sender)
-                    .bind(&**entity);
-                kept = position.fetch_optional(&mut *transaction).await?.is_some_and(|stored| stored >= *number);
-            }
-            if self.depth == 1 {
-                transaction.execute(self.end(["ROLLBACK", "ROLLBACK; SET autocommit = 1"])).await?;
-            } else {
-                // The caller's transaction is gone too: what it does next must not commit without what it did before.
-                let _ = transaction.execute("KILL CONNECTION_ID()").await;
-            }
-            Ok(kept)
-        };
-        match end.await {
-            Ok(kept) => Failed::Lost { kept },
-            Err(error) => Failed::AtEnd(error),
-        }
-    }
 }
 
 pub(super) fn number(error: &sqlx::Error) -> Option<u16> {

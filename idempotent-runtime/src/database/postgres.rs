@@ -16,16 +16,18 @@
 //! <https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT>,
 //! <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-MULTI-STATEMENT>.
 
-use std::future::poll_fn;
+mod watch;
+
 use std::mem;
 use std::sync::LazyLock;
 
 use sqlx::postgres::{PgConnection, PgDatabaseError, PgTransactionManager};
 use sqlx::{
-    AssertSqlSafe, Connection as _, Either, Executor as _, PgTransaction, Pool, Postgres, Row as _, SqlSafeStr as _,
-    SqlStr,
+    AssertSqlSafe, Connection as _, Executor as _, PgTransaction, Pool, Postgres, Row as _, SqlSafeStr as _, SqlStr,
 };
 use sqlx_core::transaction::TransactionManager as _;
+
+use watch::{Passed, Watch, begin, checked, is_aborted};
 
 use super::nested::Nested;
 use super::{
@@ -33,7 +35,6 @@ use super::{
     Texts, Verdict, lookups, unwind,
 };
 use crate::batch::{self, ItemOutcome};
-use crate::catalog::Isolation;
 use crate::replay::StoredValue;
 use crate::sequence::Position;
 use crate::store::Settings;
@@ -363,107 +364,6 @@ async fn end_savepoint(transaction: PgTransaction<'_>) -> Result<(), Failed> {
         Err(error) if is_aborted(&error) => Err(Failed::Lost { kept: false }),
         ended => ended.map_err(Failed::AtEnd),
     }
-}
-
-/// Whether the first statement of a request was through before the request failed.
-struct Passed(bool);
-
-/// Sends several statements in one request, of which the first is the check. They are made of constants, a number and
-/// savepoint names that end in one.
-async fn checked(connection: &mut PgConnection, request: SqlStr) -> Result<(), (Passed, sqlx::Error)> {
-    let mut passed = false;
-    let mut results = sqlx::raw_sql(request).fetch_many(connection);
-    while let Some(result) = poll_fn(|context| results.as_mut().poll_next(context)).await {
-        match result {
-            Ok(_) => passed = true,
-            Err(error) => return Err((Passed(passed), error)),
-        }
-    }
-    Ok(())
-}
-
-/// Begins a transaction and leaves the proof in it. The cursor reads nothing, and is gone with the transaction.
-const fn begin(isolation: Option<Isolation>) -> &'static str {
-    macro_rules! begin {
-        ($begin:literal) => {
-            concat!($begin, "; DECLARE idempotent_claim NO SCROLL CURSOR FOR SELECT 1")
-        };
-    }
-    match isolation {
-        None => begin!("BEGIN"),
-        Some(Isolation::ReadCommitted) => begin!("BEGIN ISOLATION LEVEL READ COMMITTED"),
-        Some(Isolation::RepeatableRead) => begin!("BEGIN ISOLATION LEVEL REPEATABLE READ"),
-        Some(Isolation::Serializable) => begin!("BEGIN ISOLATION LEVEL SERIALIZABLE"),
-    }
-}
-
-/// What identifies the claim's transaction.
-#[derive(Clone, Copy, Debug)]
-pub struct Watch {
-    id: i64,
-    depth: usize,
-    /// It is the handler's own, and was [begun](begin) with a cursor.
-    has_cursor: bool,
-}
-
-/// The text that the server logs where a check has failed. A cast fails with it; `concat` keeps the planner from
-/// evaluating the cast in advance.
-const GONE: &str = "concat('idempotent: the transaction of the claim is gone')::int";
-
-impl Watch {
-    /// Fails unless the current transaction is the claim's. Outside one the id is NULL, which equals nothing.
-    fn check(self) -> String {
-        if self.has_cursor {
-            return "CLOSE idempotent_claim".to_owned();
-        }
-        format!("SELECT CASE txid_current_if_assigned() WHEN {} THEN 1 ELSE {GONE} END", self.id)
-    }
-
-    /// sqlx's name for the savepoint of a joined transaction.
-    fn savepoint(self) -> Option<String> {
-        (self.depth > 1).then(|| format!("_sqlx_savepoint_{}", self.depth - 1))
-    }
-
-    /// Ends a transaction that did not pass the check.
-    async fn give_up(self, mut transaction: PgTransaction<'_>, error: sqlx::Error) -> Failed {
-        let end = async {
-            if is_aborted(&error) {
-                // A statement failed and its error was swallowed. Behind a savepoint, the caller's work is untouched.
-                transaction.rollback().await?;
-                return Ok(false);
-            }
-            // The body has ended the transaction. Whatever stands in its place goes.
-            let status = format!("SELECT coalesce(txid_status({}) = 'committed', false)", self.id);
-            let counted = PgTransactionManager::get_transaction_depth(&transaction);
-            let request = if self.depth > 1 && counted >= self.depth {
-                // The caller's transaction is gone too: what it does next must not commit without what it did before,
-                // so it gets an aborted one.
-                format!("ROLLBACK; BEGIN; {status}; SELECT {GONE}")
-            } else {
-                format!("ROLLBACK; {status}")
-            };
-            let mut kept = None;
-            let mut results = sqlx::raw_sql(AssertSqlSafe(request)).fetch_many(&mut *transaction);
-            while let Some(result) = poll_fn(|context| results.as_mut().poll_next(context)).await {
-                match result {
-                    Ok(Either::Right(row)) if kept.is_none() => kept = Some(sqlx::Row::try_get(&row, 0)?),
-                    Ok(_) => {}
-                    Err(_) if kept.is_some() => break,
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(kept.unwrap_or(true))
-        };
-        match end.await {
-            Ok(kept) => Failed::Lost { kept },
-            Err(error) => Failed::AtEnd(error),
-        }
-    }
-}
-
-/// SQLSTATE 25P02: the transaction is aborted, and was neither committed nor rolled back.
-fn is_aborted(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("25P02"))
 }
 
 /// <https://www.postgresql.org/docs/current/errcodes-appendix.html>

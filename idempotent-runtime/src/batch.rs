@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
 
-use crate::catalog::{Handler, IfExpired, Spec};
+use crate::catalog::{Handler, IfExpired};
 use crate::claim::Claim;
 use crate::database::{Admission, Bulk, Verdict};
 use crate::message::Message;
@@ -266,17 +265,7 @@ impl Work for Messages {
     }
 
     fn admission<'a>(&'a self, settings: &'a Settings) -> Admission<'a> {
-        let Spec { wait_millis, isolation, .. } = *self.handler.spec();
-        Admission {
-            statements: &settings.statements,
-            claim: None,
-            occurred: None,
-            position: None,
-            batch: Some(&self.items),
-            retention: self.handler.retention(),
-            wait: wait_millis.map(Duration::from_millis),
-            isolation,
-        }
+        Admission { batch: Some(&self.items), ..Admission::of(self.handler, settings) }
     }
 
     fn span(&self) -> tracing::Span {

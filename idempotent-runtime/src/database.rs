@@ -11,7 +11,7 @@ use sqlx_core::transaction::TransactionManager as _;
 
 use crate::Error;
 use crate::batch::ItemOutcome;
-use crate::catalog::Isolation;
+use crate::catalog::{Handler, Isolation, Spec};
 use crate::key::Fingerprint;
 use crate::message::Message;
 use crate::outcome::Identity;
@@ -240,6 +240,26 @@ pub(crate) struct Admission<'a> {
     /// How long a rival may hold what is claimed here, if the handler says so.
     pub(crate) wait: Option<Duration>,
     pub(crate) isolation: Option<Isolation>,
+}
+
+impl<'a> Admission<'a> {
+    /// What the handler says of all of its messages.
+    pub(crate) const fn of(handler: &Handler, settings: &'a Settings) -> Self {
+        let &Spec { wait_millis, isolation, .. } = handler.spec();
+        Self {
+            statements: &settings.statements,
+            claim: None,
+            occurred: None,
+            position: None,
+            batch: None,
+            retention: handler.retention(),
+            wait: match wait_millis {
+                Some(millis) => Some(Duration::from_millis(millis)),
+                None => None,
+            },
+            isolation,
+        }
+    }
 }
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]

@@ -1,9 +1,8 @@
 //! What one delivery is about, and what the database's verdict on it means.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
-use crate::catalog::{Handler, IfExpired, Missing, Spec};
+use crate::catalog::{Handler, IfExpired, Missing};
 use crate::claim::Claim;
 use crate::database::{Admission, NewClaim, Occurred, Recalled, Verdict};
 use crate::key::{self, Encoded, Fingerprint, Writer};
@@ -219,19 +218,14 @@ impl Work for Message {
     }
 
     fn admission<'a>(&'a self, settings: &'a Settings) -> Admission<'a> {
-        let Spec { wait_millis, isolation, .. } = *self.handler.spec();
         Admission {
-            statements: &settings.statements,
             claim: self
                 .claim
                 .as_ref()
                 .map(|claim| NewClaim { identity: &claim.0, fingerprint: self.fingerprint.as_ref() }),
             occurred: self.occurred,
             position: self.position.as_ref(),
-            batch: None,
-            retention: self.handler.retention(),
-            wait: wait_millis.map(Duration::from_millis),
-            isolation,
+            ..Admission::of(self.handler, settings)
         }
     }
 

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
+use plotters::coord::CoordTranslate;
 use plotters::prelude::*;
 use servers::Kind;
 
@@ -105,14 +106,22 @@ fn bars(report: &Report, section: Section, title: &str, folder: &Path) -> Result
             area.draw(&Text::new(line.as_str(), (x, y + offset), (FONT, 12)))?;
         }
     }
+    legend(&mut chart, SeriesLabelPosition::UpperRight)?;
+    area.present()?;
+    Ok(())
+}
+
+fn legend<'a, 'b: 'a, C: CoordTranslate>(
+    chart: &mut ChartContext<'a, SVGBackend<'b>, C>,
+    position: SeriesLabelPosition,
+) -> Result<(), Box<dyn Error>> {
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(position)
         .background_style(WHITE.mix(0.9))
         .border_style(BLACK.mix(0.3))
         .label_font((FONT, 13))
         .draw()?;
-    area.present()?;
     Ok(())
 }
 
@@ -164,13 +173,7 @@ fn batches(report: &Report, folder: &Path) -> Result<(), Box<dyn Error>> {
             .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], paint.stroke_width(2)));
         chart.draw_series(by_hand.into_iter().map(|point| Circle::new(point, 4, paint.stroke_width(1))))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.9))
-        .border_style(BLACK.mix(0.3))
-        .label_font((FONT, 13))
-        .draw()?;
+    legend(&mut chart, SeriesLabelPosition::LowerRight)?;
     area.present()?;
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! One consumer on each database, by the macro and by hand, for valgrind to watch while it delivers messages:
-//! `consumer-to-count handler|by-hand URL FRESH DUPLICATES`. All on one thread and one connection.
+//! `consumer-to-count handler|by-hand|same-by-hand URL FRESH DUPLICATES`. All on one thread and one connection.
+
+#[path = "../benches/benchmark/parts.rs"]
+mod parts;
 
 use std::env;
 use std::time::Duration;
@@ -13,7 +16,16 @@ const WARM_UP: u32 = 20;
 struct Event {
     tenant: String,
     number: u32,
-    cents: i64,
+}
+
+/// How a message is processed.
+#[derive(Clone, Copy)]
+enum Way {
+    ByMacro,
+    /// As people write it, unverified.
+    ByHand,
+    /// The statements of the macro, without the library.
+    SameByHand,
 }
 
 macro_rules! consumer {
@@ -22,27 +34,31 @@ macro_rules! consumer {
             use idempotent_runtime::{Outcome, idempotent};
             use sqlx::{Pool, $db, $tx};
 
-            use super::Event;
+            use super::parts::Parts;
+            use super::{Event, Way};
 
             #[idempotent(key = "{event.tenant}:{event.number}", consumer = $consumer)]
             async fn credit(tx: &mut $tx<'_>, event: &Event) -> sqlx::Result<()> {
-                sqlx::query($effect).bind(event.cents).bind(7_i64).execute(&mut **tx).await.map(drop)
+                sqlx::query($effect).bind(&*event.tenant).execute(&mut **tx).await.map(drop)
             }
 
             /// Whether the message was fresh.
-            pub(super) async fn by_macro(pool: &Pool<$db>, event: &Event) -> sqlx::Result<bool> {
-                Ok(matches!(credit(pool, event).await?, Outcome::Processed(())))
-            }
-
-            /// The same as people write it, unverified.
-            pub(super) async fn by_hand(pool: &Pool<$db>, event: &Event) -> sqlx::Result<bool> {
+            pub(super) async fn deliver(pool: &Pool<$db>, way: Way, event: &Event) -> sqlx::Result<bool> {
+                let key = || format!("{}:{}", event.tenant, event.number);
+                match way {
+                    Way::ByMacro => return Ok(matches!(credit(pool, event).await?, Outcome::Processed(()))),
+                    Way::SameByHand => {
+                        let last = <$db as Parts>::NAMES.len() - 1;
+                        return <$db as Parts>::process(pool, last, &key()).await.map(|()| true);
+                    }
+                    Way::ByHand => {}
+                }
                 let mut tx = pool.begin().await?;
-                let key = format!("{}:{}", event.tenant, event.number);
-                let claimed = sqlx::query($claim).bind($consumer).bind(key).execute(&mut *tx).await?;
+                let claimed = sqlx::query($claim).bind($consumer).bind(key()).execute(&mut *tx).await?;
                 if claimed.rows_affected() == 0 {
                     return Ok(false);
                 }
-                sqlx::query($effect).bind(event.cents).bind(7_i64).execute(&mut *tx).await?;
+                sqlx::query($effect).bind(&*event.tenant).execute(&mut *tx).await?;
                 tx.commit().await?;
                 Ok(true)
             }
@@ -56,7 +72,7 @@ consumer!(
     PgTransaction,
     "postgres.credit",
     "INSERT INTO processed (consumer, id) VALUES ($1, $2) ON CONFLICT DO NOTHING",
-    "UPDATE accounts SET cents = cents + $1 WHERE id = $2"
+    "INSERT INTO effects (id, amount) VALUES ($1, 1)"
 );
 consumer!(
     mariadb,
@@ -64,7 +80,7 @@ consumer!(
     MySqlTransaction,
     "mariadb.credit",
     "INSERT IGNORE INTO processed (consumer, id) VALUES (?, ?)",
-    "UPDATE accounts SET cents = cents + ? WHERE id = ?"
+    "INSERT INTO effects (id, amount) VALUES (?, 1)"
 );
 consumer!(
     sqlite,
@@ -72,13 +88,13 @@ consumer!(
     SqliteTransaction,
     "sqlite.credit",
     "INSERT INTO processed (consumer, id) VALUES (?, ?) ON CONFLICT DO NOTHING",
-    "UPDATE accounts SET cents = cents + ? WHERE id = ?"
+    "INSERT INTO effects (id, amount) VALUES (?, 1)"
 );
 
 enum Consumer {
-    Postgres(Pool<sqlx::Postgres>, bool, u32),
-    Mariadb(Pool<sqlx::MySql>, bool, u32),
-    Sqlite(Pool<sqlx::Sqlite>, bool, u32),
+    Postgres(Pool<sqlx::Postgres>, Way, u32),
+    Mariadb(Pool<sqlx::MySql>, Way, u32),
+    Sqlite(Pool<sqlx::Sqlite>, Way, u32),
 }
 
 impl Consumer {
@@ -98,14 +114,11 @@ impl Consumer {
     }
 
     async fn deliver(&self, number: u32) -> bool {
-        let event = Event { tenant: "acme".to_owned(), number: 1_000_000 + number, cents: 500 };
+        let event = Event { tenant: "acme".to_owned(), number: 1_000_000 + number };
         let fresh = match self {
-            Self::Postgres(pool, true, _) => postgres::by_macro(pool, &event).await,
-            Self::Postgres(pool, false, _) => postgres::by_hand(pool, &event).await,
-            Self::Mariadb(pool, true, _) => mariadb::by_macro(pool, &event).await,
-            Self::Mariadb(pool, false, _) => mariadb::by_hand(pool, &event).await,
-            Self::Sqlite(pool, true, _) => sqlite::by_macro(pool, &event).await,
-            Self::Sqlite(pool, false, _) => sqlite::by_hand(pool, &event).await,
+            Self::Postgres(pool, way, _) => postgres::deliver(pool, *way, &event).await,
+            Self::Mariadb(pool, way, _) => mariadb::deliver(pool, *way, &event).await,
+            Self::Sqlite(pool, way, _) => sqlite::deliver(pool, *way, &event).await,
         };
         fresh.expect("the database")
     }
@@ -114,15 +127,22 @@ impl Consumer {
 fn main() {
     let arguments: Vec<_> = env::args().skip(1).collect();
     let [way, url, fresh, duplicates] = arguments.as_slice() else { panic!("the first lines of this program say how") };
-    let (by_macro, [fresh, duplicates]) = (way == "handler", [fresh, duplicates].map(|n| n.parse().expect("a number")));
+    let way = match way.as_str() {
+        "handler" => Way::ByMacro,
+        "same-by-hand" => Way::SameByHand,
+        _ => Way::ByHand,
+    };
+    let [fresh, duplicates] = [fresh, duplicates].map(|n| n.parse().expect("a number"));
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(async {
         let mut consumer = match url.split(':').next() {
-            Some("postgres") => Consumer::Postgres(pool(url).await, by_macro, 0),
-            Some("mysql") => Consumer::Mariadb(pool(url).await, by_macro, 0),
-            _ => Consumer::Sqlite(pool(url).await, by_macro, 0),
+            Some("postgres") => Consumer::Postgres(pool(url).await, way, 0),
+            Some("mysql") => Consumer::Mariadb(pool(url).await, way, 0),
+            _ => Consumer::Sqlite(pool(url).await, way, 0),
         };
         consumer.deliver_fresh(WARM_UP).await;
-        consumer.deliver_duplicates(WARM_UP).await;
+        if duplicates > 0 || !matches!(way, Way::SameByHand) {
+            consumer.deliver_duplicates(WARM_UP).await;
+        }
         consumer.deliver_fresh(fresh).await;
         consumer.deliver_duplicates(duplicates).await;
     });
@@ -140,8 +160,7 @@ where
         options.idle_timeout(None::<Duration>).max_lifetime(None::<Duration>).connect(url).await.expect("the database");
     idempotent_runtime::migrate(&pool).await.expect("the claim table");
     for statement in [
-        "CREATE TABLE accounts (id BIGINT PRIMARY KEY, cents BIGINT NOT NULL)",
-        "INSERT INTO accounts VALUES (7, 0)",
+        "CREATE TABLE effects (id VARCHAR(100) NOT NULL, amount INTEGER NOT NULL)",
         "CREATE TABLE processed (consumer VARCHAR(100), id VARCHAR(100), PRIMARY KEY (consumer, id))",
     ] {
         pool.execute(statement).await.expect(statement);

@@ -159,7 +159,7 @@ impl Operations for Postgres {
         _reclaimable: bool,
     ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
         let transaction = connection.begin_with(begin(admission.isolation)).await?;
-        admitted(transaction, admission, true).await
+        admitted(transaction, admission).await
     }
 
     async fn join<'c>(
@@ -168,7 +168,7 @@ impl Operations for Postgres {
     ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
         // The request is on its way, its reply will be drained, and sqlx has not counted it: forgotten, it is a
         // savepoint that nobody uses.
-        admitted(Nested::begin(connection, |begin| mem::forget(begin)).await?, admission, false).await
+        admitted(Nested::begin(connection, |begin| mem::forget(begin)).await?, admission).await
     }
 
     async fn admit(connection: &mut PgConnection, admission: Admission<'_>) -> Result<Verdict, sqlx::Error> {
@@ -196,8 +196,7 @@ impl Operations for Postgres {
             }
         }
         let request = match watch.savepoint() {
-            None if watch.has_cursor => SqlStr::from_static("CLOSE idempotent_claim; COMMIT; BEGIN"),
-            None => AssertSqlSafe(format!("{}; COMMIT; BEGIN", watch.check())).into_sql_str(),
+            None => SqlStr::from_static("CLOSE idempotent_claim; COMMIT; BEGIN"),
             // A fresh savepoint of the name, so that the rollback to it that sqlx queues undoes nothing.
             Some(savepoint) => {
                 let check = watch.check();
@@ -349,12 +348,11 @@ fn too_old_or_ahead(occurred: Option<Occurred>, expired: Option<bool>, ahead: Op
 async fn admitted<'c>(
     mut transaction: PgTransaction<'c>,
     admission: Admission<'_>,
-    has_cursor: bool,
 ) -> Result<Begun<'c, Postgres>, sqlx::Error> {
     // Without an id it may not run: dropping the transaction queues its rollback.
     Ok(admit(&mut transaction, admission).await?.map(|(id, outcomes)| {
         let depth = PgTransactionManager::get_transaction_depth(&transaction);
-        (transaction, Watch { id, depth, has_cursor }, outcomes)
+        (transaction, Watch { id, depth }, outcomes)
     }))
 }
 

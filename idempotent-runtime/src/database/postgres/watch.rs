@@ -45,9 +45,8 @@ pub(super) const fn begin(isolation: Option<Isolation>) -> &'static str {
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     pub(super) id: i64,
+    /// 1 for a transaction of the handler's own, which was [begun](begin) with the cursor.
     pub(super) depth: usize,
-    /// It is the handler's own, and was [begun](begin) with a cursor.
-    pub(super) has_cursor: bool,
 }
 
 /// The text that the server logs where a check has failed. A cast fails with it; `concat` keeps the planner from
@@ -57,7 +56,7 @@ const GONE: &str = "concat('idempotent: the transaction of the claim is gone')::
 impl Watch {
     /// Fails unless the current transaction is the claim's. Outside one the id is NULL, which equals nothing.
     pub(super) fn check(self) -> String {
-        if self.has_cursor {
+        if self.depth == 1 {
             return "CLOSE idempotent_claim".to_owned();
         }
         format!("SELECT CASE txid_current_if_assigned() WHEN {} THEN 1 ELSE {GONE} END", self.id)

@@ -136,10 +136,86 @@ fn retention_and_horizon_change_no_identity_and_the_consequence_is_told() {
         retention("| 90d |"),
         "tests.note",
         Identities::Stay,
-        &["retention 30d instead of 90d", "runs again", "dead letters"],
+        &["retention `30d` instead of `90d`", "runs again", "dead letters"],
     );
-    one(retention("| 1w |"), "tests.note", Identities::Stay, &["retention 30d instead of 1w", "grows"]);
-    one(|table| table.replace("| 2w |", "| 1d |"), "tests.note", Identities::Stay, &["horizon `2w` instead of `1d`"]);
+    one(retention("| 1w |"), "tests.note", Identities::Stay, &["retention `30d` instead of `1w`", "grows"]);
+    let horizon = |of: &'static str| move |table: String| table.replace("| 14d |", of);
+    one(horizon("| 1d |"), "tests.note", Identities::Stay, &["horizon `14d` instead of `1d`"]);
+    one(horizon("|  |"), "tests.note", Identities::Stay, &["horizon `14d` instead of none"]);
+}
+
+#[test]
+fn durations_are_compared_and_not_their_units() {
+    let table = catalog().to_markdown();
+    assert!(table.contains("| 7d |") && table.contains("| 14d |"), "as the attribute has them: {table}");
+    for (written, the_same) in [("7d", "1w"), ("7d", "168h"), ("30d", "720h"), ("14d", "2w"), ("7d", "007d")] {
+        catalog().compare(&table.replace(&format!("| {written} |"), &format!("| {the_same} |"))).unwrap();
+    }
+}
+
+#[test]
+fn a_cell_that_is_no_duration_is_called_so() {
+    for (cell, shown) in
+        [("9 d", "`9 d`"), ("", "empty"), ("9", "`9`"), ("+9d", "`+9d`"), ("ninety days", "`ninety days`")]
+    {
+        let edit = |table: String| table.replace("| 30d |", &format!("| {cell} |"));
+        let changes = compared(edit);
+        let [(of, Identities::Stay, said)] = &changes[..] else { panic!("{cell}: {changes:?}") };
+        assert_eq!(of, "tests.note");
+        for part in ["retention `30d`", &format!("in the file {shown}, which is no duration"), "does not tell"] {
+            assert!(said.contains(part), "{part} is not in: {said}");
+        }
+        assert!(!said.contains("grows") && !said.contains("runs again"), "{said}");
+    }
+    one(
+        |table| table.replace("| 14d |", "| soon |"),
+        "tests.note",
+        Identities::Stay,
+        &["`soon`, which is no duration"],
+    );
+}
+
+#[test]
+fn what_a_formatter_or_an_editor_makes_of_the_file_is_the_same_table() {
+    let table = catalog().to_markdown();
+    let aligned: String = table
+        .lines()
+        .map(|line| match line.strip_prefix("|---") {
+            Some(_) => format!("  |{}\n", " :------------- |".repeat(8)),
+            None => {
+                format!("  {}\n", line.replace(" | ", "            |      ").replace("| consumer", "|   consumer  "))
+            }
+        })
+        .collect();
+    assert!(aligned.contains("consumer              |"), "{aligned}");
+    let open = table.replace(" |\n", "\n").replace("|\n", "\n");
+    for text in [aligned, open, format!("\u{feff}{table}"), table.replace('\n', "\r\n")] {
+        catalog().compare(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+        let changed = text.replace("carrier", "post");
+        assert_eq!(catalog().compare(&changed).expect_err("it differs").changes().len(), 1, "{changed}");
+    }
+}
+
+#[test]
+fn a_file_that_holds_more_than_one_truth_is_no_catalogue() {
+    let table = catalog().to_markdown();
+    let line = table.lines().find(|line| line.contains("tests.note")).expect("it is there");
+    let twice = format!("{table}{}\n", line.replace("{shipped.order}", "{shipped.id}"));
+    let whole = format!("<<<<<<< HEAD\n{table}=======\n{table}>>>>>>> rename\n");
+    let lines = table.replace(line, &format!("<<<<<<< HEAD\n{line}\n||||||| base\n=======\n{line}\n>>>>>>> rename"));
+    for (text, says) in [
+        (twice, "two lines for the consumer `tests.note`"),
+        (format!("{table}{line}\n"), "two lines for the consumer `tests.note`"),
+        (whole, "both sides of a merge (`<<<<<<< HEAD`)"),
+        (lines, "both sides of a merge"),
+        (format!("{table}>>>>>>> rename\n"), "both sides of a merge (`>>>>>>> rename`)"),
+        (format!("{table}\n{table}"), "several tables"),
+    ] {
+        let error = catalog().compare(&text).expect_err(says);
+        let said = error.to_string();
+        assert!(error.changes().is_empty() && said.contains(says), "{says} is not in: {said}");
+        assert!(said.contains("IDEMPOTENT_CATALOG=overwrite"), "{said}");
+    }
 }
 
 #[test]
@@ -167,7 +243,9 @@ fn a_file_that_is_missing_or_no_catalogue_says_what_to_do() {
     );
     for text in ["", "# Handlers\n", "| consumer | key |\n|---|---|\n| a | b |\n"] {
         let error = catalog().compare(text).expect_err("it is no catalogue");
-        assert!(error.changes().is_empty() && error.to_string().contains("holds"), "{error}");
+        let said = error.to_string();
+        assert!(error.changes().is_empty() && said.contains("holds no table"), "{said}");
+        assert!(said.contains("IDEMPOTENT_CATALOG=overwrite"), "{said}");
     }
 }
 
@@ -231,7 +309,7 @@ fn an_option_that_decides_whether_a_message_runs_is_compared_and_its_consequence
         &["missing: `process` instead of none", "each delivery"],
     );
     let more =
-        |table: String| table.replace("| 30d | 2w |  |", "| 30d | 2w | `` occurred_at = shipped.at, replay `` |");
+        |table: String| table.replace("| 30d | 14d |  |", "| 30d | 14d | `` occurred_at = shipped.at, replay `` |");
     let changes = compared(more);
     assert_eq!(changes.len(), 2, "{changes:?}");
     assert!(changes[0].2.contains("occurred_at: none instead of `shipped.at`") && changes[0].2.contains("runs again"));

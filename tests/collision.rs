@@ -62,3 +62,14 @@ async fn the_first_use_of_either_names_both_places() {
     assert_eq!(shipping::another(&pool, "1").await.expect("its name is its own").value(), Some("another"));
     assert!(matches!(catalog().check(), Err(Error::ConsumerCollision { .. })));
 }
+
+/// A table with two lines of one consumer says nothing about either, and overwriting it cures nothing.
+#[test]
+fn a_catalogue_with_a_collision_is_that_error_and_is_not_written() {
+    let error = catalog().compare(&catalog().to_markdown()).expect_err("its claims would be shared");
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+    assert!(matches!(source, Some(Error::ConsumerCollision { .. })), "{source:?}");
+    let said = error.to_string();
+    assert!(said.contains("belongs to") && said.contains("collision.rs:"), "{said}");
+    assert!(error.changes().is_empty() && !said.contains("overwrite") && !said.contains("IDENTITIES"), "{said}");
+}

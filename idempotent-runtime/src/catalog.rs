@@ -346,10 +346,10 @@ fn code(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("`` {} ``", text.replace('|', "\\|")) }
 }
 
-/// In the largest unit that needs no fraction, as the attribute's options are written.
+/// In the largest unit up to days that needs no fraction, as the attribute and its default are mostly written.
 fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
-    let units = [(604_800, 'w'), (86_400, 'd'), (3_600, 'h'), (60, 'm')];
+    let units = [(86_400, 'd'), (3_600, 'h'), (60, 'm')];
     units
         .iter()
         .find(|(unit, _)| seconds.is_multiple_of(*unit))
@@ -364,7 +364,7 @@ mod tests {
     fn durations_read_as_the_attribute_writes_them() {
         assert_eq!(
             [1, 90, 7_200, 259_200, 604_800].map(|s| in_words(Duration::from_secs(s))),
-            ["1s", "90s", "2h", "3d", "1w"]
+            ["1s", "90s", "2h", "3d", "7d"]
         );
     }
 }

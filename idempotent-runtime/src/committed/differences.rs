@@ -138,20 +138,32 @@ fn changed(before: &Row, after: &Row, changes: &mut Vec<CatalogChange>) {
         let identities = if before.entity.is_empty() { Identities::Stay } else { Identities::Change };
         add(what, identities, meaning);
     }
-    if before.retention != after.retention && !after.key.is_empty() && !before.key.is_empty() {
-        let what = format!("retention {} instead of {}", after.retention, before.retention);
-        let shorter = seconds(&after.retention) < seconds(&before.retention);
-        let meaning = if shorter {
-            "claims that are there keep their expiry; of messages processed from now on, what is redelivered later than that \
-             runs again (with `occurred_at`: is refused), dead letters that are replayed by hand among it"
-        } else {
-            "claims that are there keep their earlier expiry; the table grows until the first new ones expire"
-        };
-        add(what, Identities::Stay, meaning);
+    if !after.key.is_empty() && !before.key.is_empty() {
+        match duration("retention", &before.retention, &after.retention) {
+            Durations::Equal => {}
+            Durations::Other { what, shorter } => {
+                let meaning = if shorter {
+                    "claims that are there keep their expiry; of messages processed from now on, what is redelivered later \
+                     than that runs again (with `occurred_at`: is refused), dead letters that are replayed by hand among it"
+                } else {
+                    "claims that are there keep their earlier expiry; the table grows until the first new ones expire"
+                };
+                add(what, Identities::Stay, meaning);
+            }
+            Durations::Unreadable { what } => {
+                add(
+                    what,
+                    Identities::Stay,
+                    "so it does not tell whether claims have been kept for longer than they will be",
+                );
+            }
+        }
     }
-    if before.horizon != after.horizon {
-        let what = format!("horizon {} instead of {}", shown(&after.horizon), shown(&before.horizon));
-        add(what, Identities::Stay, "it is only compared with the retention");
+    match duration("horizon", &before.horizon, &after.horizon) {
+        Durations::Equal => {}
+        Durations::Other { what, .. } | Durations::Unreadable { what } => {
+            add(what, Identities::Stay, "it is only compared with the retention");
+        }
     }
     for name in before.options.keys().chain(after.options.keys().filter(|name| !before.options.contains_key(*name))) {
         let [old, new] = [before, after].map(|row| row.options.get(name).map(String::as_str));
@@ -211,7 +223,33 @@ fn literals(template: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Of a duration as the table writes it.
+/// How two cells of durations differ.
+enum Durations {
+    Equal,
+    Other { what: String, shorter: bool },
+    Unreadable { what: String },
+}
+
+/// Compares what the cells mean: `7d` is `1w`. An empty cell is no duration where the other one is.
+fn duration(column: &str, before: &str, after: &str) -> Durations {
+    let wanted = |cell: &str| !cell.is_empty() || column == "retention";
+    let [old, new] = [before, after].map(seconds);
+    if old == new && (old.is_some() || before == after) {
+        return Durations::Equal;
+    }
+    if old.is_none() && wanted(before) {
+        let cell = if before.is_empty() { "empty".to_owned() } else { format!("`{before}`") };
+        let what = format!(
+            "{column} {}, and in the file {cell}, which is no duration: a whole number and `s`, `m`, `h`, `d` or `w`, \
+             as in `7d`",
+            shown(after)
+        );
+        return Durations::Unreadable { what };
+    }
+    Durations::Other { what: format!("{column} {} instead of {}", shown(after), shown(before)), shorter: new < old }
+}
+
+/// Of a duration as the attribute writes it.
 fn seconds(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit = match unit {
@@ -222,5 +260,6 @@ fn seconds(text: &str) -> Option<u64> {
         "w" => 604_800,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(unit)
+    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(unit)
 }

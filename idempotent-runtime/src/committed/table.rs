@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{OVERWRITE, VARIABLE};
+use super::writes_it;
 
 /// A line of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,21 +18,46 @@ pub(super) struct Row {
     pub(super) function: String,
 }
 
+const COLUMNS: [&str; 8] = ["consumer", "key", "sender", "sequence of", "retention", "horizon", "options", "function"];
+
+/// Where git has not merged. `=======` alone may also underline a heading.
+const CONFLICT_MARKERS: [&str; 3] = ["<<<<<<<", "|||||||", ">>>>>>>"];
+
 /// The rows of the table in a text.
+///
+/// # Errors
+///
+/// What is wrong with the text, as the end of a sentence that starts with its file.
 pub(super) fn read(markdown: &str) -> Result<Vec<Row>, String> {
-    let mut rows = Vec::new();
-    let mut lines = markdown.lines().skip_while(|line| !line.starts_with("| consumer |"));
-    if lines.next().is_none() {
-        return Err("holds no table of handlers, as `catalog().to_markdown()` makes it".to_owned());
+    let markdown = markdown.strip_prefix('\u{feff}').unwrap_or(markdown); // of some editors on Windows
+    if let Some(line) = markdown.lines().find(|line| is_conflict_marker(line)) {
+        return Err(format!("holds both sides of a merge (`{}`): take one of them. {}", line.trim_end(), anew()));
     }
-    for line in lines.skip(1).take_while(|line| line.starts_with('|')) {
-        let cells = cells(line);
-        let Ok([consumer, key, sender, entity, retention, horizon, options, function]) = <[String; 8]>::try_from(cells)
-        else {
+    let is_header = |line: &str| is_row(line) && cells(line) == COLUMNS;
+    match markdown.lines().filter(|line| is_header(line)).count() {
+        1 => {}
+        0 => {
             return Err(format!(
-                "holds a line that is none of eight columns ({VARIABLE}={OVERWRITE} writes it anew): {line}"
+                "holds no table of handlers, as `catalog().to_markdown()` makes it. {}",
+                writes_it("one")
             ));
+        }
+        _ => return Err(format!("holds several tables of handlers: keep one. {}", anew())),
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    // The line after the header separates it.
+    for line in markdown.lines().skip_while(|line| !is_header(line)).skip(2).take_while(|line| is_row(line)) {
+        let Ok([consumer, key, sender, entity, retention, horizon, options, function]) =
+            <[String; 8]>::try_from(cells(line))
+        else {
+            return Err(format!("holds a line that is none of eight columns: {line}\n{}", anew()));
         };
+        if rows.iter().any(|row| row.consumer == consumer) {
+            return Err(format!(
+                "holds two lines for the consumer `{consumer}`: keep the one that is in force. {}",
+                anew()
+            ));
+        }
         let options = options.split(", ").filter(|option| !option.is_empty());
         let options = options.map(|option| option.split_once(" = ").unwrap_or((option, "")));
         let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -41,10 +66,25 @@ pub(super) fn read(markdown: &str) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// The cells between bars, without the marks of code; `\|` is a bar inside a cell.
+fn anew() -> String {
+    writes_it("it anew")
+}
+
+fn is_conflict_marker(line: &str) -> bool {
+    CONFLICT_MARKERS.iter().any(|marker| {
+        line.strip_prefix(marker).is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+    })
+}
+
+fn is_row(line: &str) -> bool {
+    line.trim_start().starts_with('|')
+}
+
+/// The cells between bars, without the marks of code and without what pads them; `\|` is a bar inside a cell.
 fn cells(line: &str) -> Vec<String> {
+    let line = line.trim();
     let mut cells = vec![String::new()];
-    let mut characters = line.trim().trim_start_matches('|').chars().peekable();
+    let mut characters = line.strip_prefix('|').unwrap_or(line).chars().peekable();
     while let Some(character) = characters.next() {
         let last = cells.len() - 1;
         match character {
@@ -53,7 +93,9 @@ fn cells(line: &str) -> Vec<String> {
             other => cells[last].push(other),
         }
     }
-    cells.pop(); // after the last bar
+    if cells.last().is_some_and(String::is_empty) {
+        cells.pop(); // after the last bar, which may be left out
+    }
     let code = |cell: String| {
         let cell = cell.trim();
         let of = |mark: &str| cell.strip_prefix(mark).and_then(|cell| cell.strip_suffix(mark)).map(str::trim);

@@ -71,9 +71,10 @@ pub(crate) fn check_key(options: &Options, key: Option<&Identity>, scope: &Scope
                 text,
                 format_args!(
                     "`{key}` names nothing of `{item}`, so that all items of a batch would have one key: write `key = \
-                     \"{key}:{{{item}.id}}\"`",
+                     \"{key}:{example}\"`",
                     key = text.value(),
                     item = each.item,
+                    example = example_part(scope),
                 ),
             );
         }
@@ -108,20 +109,42 @@ pub(crate) fn check_parts(
 
 /// `{event.id}` with the name of a parameter that is there.
 fn example_part(scope: &Scope<'_>) -> String {
-    format!("{{{}.id}}", example_root(scope))
+    format!("{{{}}}", example_id(scope))
 }
 
-fn example_root(scope: &Scope<'_>) -> String {
-    if let Some(each) = scope.each {
-        return each.item.clone();
+/// `event.id`, or `id` where that is the id.
+fn example_id(scope: &Scope<'_>) -> String {
+    let (root, whole) = roots(scope).next().unwrap_or_else(event);
+    if whole { root } else { format!("{root}.id") }
+}
+
+/// `event.number`, or the parameter that is one: `version` for `version + 1`.
+fn example_field(option: &str, written: &str, scope: &Scope<'_>) -> String {
+    let mut words = written.split(|char: char| !char.is_alphanumeric() && char != '_').chain([option]);
+    if let Some(whole) = words.find_map(|word| roots(scope).find(|(root, whole)| *whole && root == word)) {
+        return whole.0;
     }
-    let name = scope
-        .signature
-        .with_role(Role::Plain)
-        .flat_map(|parameter| &parameter.bindings)
-        .map(|binding| binding.inner.to_string())
-        .find(|name| !name.starts_with('_'));
-    name.unwrap_or_else(|| "event".to_owned())
+    let (root, _) = roots(scope).find(|(_, whole)| !whole).unwrap_or_else(event);
+    format!("{root}.{option}")
+}
+
+fn event() -> (String, bool) {
+    ("event".to_owned(), false)
+}
+
+/// What a part may start with, and whether it is a text or a number, and has no fields.
+fn roots(scope: &Scope<'_>) -> impl Iterator<Item = (String, bool)> {
+    let Scope { signature, each } = scope;
+    let item = each.map(|each| {
+        let ty = types::items(&signature.parameters[each.parameter].ty);
+        (each.item.clone(), ty.is_some_and(types::is_text_or_number))
+    });
+    // Of a batch, items alone tell messages apart.
+    let parameters = signature.with_role(Role::Plain).filter(|_| each.is_none()).flat_map(|parameter| {
+        let whole = matches!(parameter.pattern, Pat::Ident(_)) && types::is_text_or_number(&parameter.ty);
+        parameter.bindings.iter().map(move |binding| (binding.inner.to_string(), whole))
+    });
+    item.into_iter().chain(parameters.filter(|(name, _)| !name.starts_with('_')))
 }
 
 impl Identity {
@@ -151,17 +174,15 @@ impl Field {
             return None;
         }
         let Ok(part) = Part::parse(&value) else {
-            let root = example_root(scope);
+            let example = example_field(option, &value, scope);
             let message = if value.contains("now") {
                 format!(
                     "`{value}` is the time of this delivery, another one at each redelivery: write the field of the message that \
                      says when it came into being, a `SystemTime`, a `DateTime`, `UnixSeconds` or `UnixMillis`, as in \
-                     `{option} = \"{root}.{option}\"`"
+                     `{option} = \"{example}\"`"
                 )
             } else {
-                format!(
-                    "`{value}` is no field: write a parameter and its fields, as in `{option} = \"{root}.{option}\"`"
-                )
+                format!("`{value}` is no field: write a parameter and its fields, as in `{option} = \"{example}\"`")
             };
             errors.on(text, message);
             return None;
@@ -191,7 +212,7 @@ impl Root {
     fn read(part: &Part, notation: Notation, text: &LitStr, scope: &Scope<'_>, errors: &mut Errors) -> Option<Self> {
         let Part { text: path, root, .. } = part;
         let written = notation.write(path);
-        let example = notation.write(&format!("{}.id", example_root(scope)));
+        let example = notation.write(&example_id(scope));
         let Some(found) = find(root, scope) else {
             let names = names(scope);
             let with_root = |name: &str| notation.write(&format!("{name}{}", part.path()));

@@ -37,6 +37,12 @@ const NO_RESULTS: [&str; 22] = [
     "usize", "str", "String", "Option", "Vec", "Box", "Outcome",
 ];
 
+/// Types that are a part of a key as a whole, and have no fields.
+const TEXTS_AND_NUMBERS: [&str; 17] = [
+    "str", "String", "Cow", "char", "Uuid", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64",
+    "u128", "usize",
+];
+
 /// How a transaction parameter's type is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passing {
@@ -78,6 +84,15 @@ pub(crate) fn anchor(ty: &Type) -> Span {
 /// Is the referent one of sqlx's transactions or connections, by its name?
 pub(crate) fn is_transaction(ty: &Type) -> bool {
     last_segment(ty).is_some_and(|segment| TRANSACTIONS.iter().any(|(name, _)| segment.ident == *name))
+}
+
+/// Is it text or a whole number, behind a reference or in an `Option` too?
+pub(crate) fn is_text_or_number(ty: &Type) -> bool {
+    let Some(segment) = last_segment(passing(ty).1) else { return false };
+    match type_arguments(segment).first() {
+        Some(inner) if segment.ident == "Option" => is_text_or_number(inner),
+        _ => TEXTS_AND_NUMBERS.iter().any(|name| segment.ident == name),
+    }
 }
 
 pub(crate) fn is_claim(ty: &Type) -> bool {

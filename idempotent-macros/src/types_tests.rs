@@ -1,7 +1,9 @@
 use quote::quote;
 use syn::{ReturnType, Type, parse_quote};
 
-use super::{Output, Passing, is_claim, is_transaction, lifetimes, mentions_lifetime, passing, source_bound};
+use super::{
+    Output, Passing, is_claim, is_text_or_number, is_transaction, lifetimes, mentions_lifetime, passing, source_bound,
+};
 use crate::display::display;
 use crate::manifest::Dependency;
 use crate::runtime::Runtime;
@@ -27,6 +29,17 @@ fn an_alias_is_asked_for_its_database() {
     assert_eq!(bound_of(&parse_quote!(&mut Tx<'a>)), "rt::__private::SourceOf<'_,Tx<'static>>");
     // A user's own `Transaction` alias has no database among its arguments.
     assert!(bound_of(&parse_quote!(&mut Transaction<'_>)).contains("SourceOf"));
+}
+
+#[test]
+fn what_is_a_part_of_a_key_as_a_whole_is_known_by_its_name() {
+    for ty in ["&str", "&'a str", "String", "&mut String", "u64", "std::borrow::Cow<'_, str>", "Option<&str>", "(i32)"]
+    {
+        assert!(is_text_or_number(&syn::parse_str(ty).expect(ty)), "{ty}");
+    }
+    for ty in ["&Event", "Option<Event>", "(u64, u64)", "[u8; 4]", "f64", "Vec<String>", "impl AsRef<str>"] {
+        assert!(!is_text_or_number(&syn::parse_str(ty).expect(ty)), "{ty}");
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::{Database, Error};
 ///
 /// # Errors
 ///
+/// [`Error::Configuration`] where the name is that of a table which this library did not make,
 /// [`Error::Migrate`] where a migration fails or was changed since it was applied, [`Error::Database`] otherwise.
 pub async fn migrate<DB: Database>(pool: &Pool<DB>) -> Result<(), Error> {
     DB::migrate(pool, &TableName::default()).await
@@ -29,6 +30,23 @@ pub(crate) struct Step {
     pub(crate) version: i64,
     pub(crate) name: &'static str,
     pub(crate) sql: &'static str,
+}
+
+/// Refuses a name that another table has, before anything is created: MySQL and MariaDB would keep the record of a step
+/// that has failed, and refuse the next run for it.
+pub(crate) async fn refuse_other<DB: Database>(
+    connection: &mut DB::Connection,
+    table: &TableName,
+) -> Result<(), Error> {
+    let columns = DB::columns(connection, table).await?;
+    let ours = ["consumer", "sender", "key", "expires_at"].map(|name| columns.iter().any(|column| column.name == name));
+    if columns.is_empty() || ours == [true; 4] {
+        return Ok(());
+    }
+    Err(Error::Configuration(format!(
+        "there is a table `{table}` that this library did not make: choose another name with \
+         `ClaimStore::builder(pool).table(\"…\")`, and to take over what is in this one, see `guide::adoption`"
+    )))
 }
 
 /// Applies the steps that are missing. The caller holds a lock that keeps other instances out.

@@ -20,6 +20,11 @@ async fn ship(#[tx] tx: &mut Tx<'_>, order: &str, version: u32) -> sqlx::Result<
     handlers::effect(tx, "shipped").await
 }
 
+#[idempotent(consumer = "suite.offsets-only", sequence(entity = "{partition}", number = "offset"))]
+async fn apply(#[tx] tx: &mut Tx<'_>, partition: u32, offset: i64) -> sqlx::Result<()> {
+    handlers::effect(tx, "applied").await
+}
+
 #[idempotent(key = "{tenant}", consumer = "suite.twice-named", missing = "reject")]
 async fn optional(#[tx] tx: &mut Tx<'_>, tenant: Option<&str>) -> Result<(), Error> {
     Ok(handlers::effect(tx, tenant.unwrap_or_default()).await?)
@@ -230,9 +235,13 @@ async fn retention_counts_from_the_time_column_and_is_never_too_short() {
 #[tokio::test]
 async fn what_does_not_fit_is_refused_and_says_why() {
     let world = World::new().await;
-    world.run(&format!("CREATE TABLE old (consumer {OLD_ID}, id {OLD_ID} NOT NULL)")).await;
-    world.run("INSERT INTO old VALUES ('unknown', 'a')").await;
+    let quote = crate::QUOTE;
+    let columns = format!("consumer {OLD_ID}, id {OLD_ID} NOT NULL, {quote}event-id{quote} {OLD_ID}");
+    world.run(&format!("CREATE TABLE old ({columns})")).await;
+    world.run("INSERT INTO old VALUES ('unknown', 'a', 'a')").await;
+    ClaimStore::builder(world.pool.clone()).table("copied").build().unwrap().migrate().await.unwrap();
     let old = || Adoption::of_table("old");
+    let mut wrong = Vec::new();
     for (adoption, says) in [
         (old(), "`handler` or `consumer_column`"),
         (old().handler("tests.record").consumer_column("consumer"), "in one way"),
@@ -245,15 +254,24 @@ async fn what_does_not_fit_is_refused_and_says_why() {
         (old().handler("tests.record").time_column("at"), "no column `at`"),
         (Adoption::of_table("older").handler("tests.record"), "no table `older`"),
         (Adoption::of_table("old; DROP TABLE old").handler("tests.record"), "no table name"),
+        (Adoption::of_table("old-table").handler("tests.record"), "adopt a view"),
         (old().handler("tests.record").id_column("id\" --"), "no column"),
+        (old().handler("tests.record").id_column("event-id"), "adopt a view"),
+        (old().handler("suite.offsets-only"), "makes no claims"),
+        (old().consumer_column("consumer").renamed("unknown", "suite.offsets-only"), "makes no claims"),
+        // Under any name that the database takes for it.
+        (Adoption::of_table("processed_messages").id_column("key").consumer_column("consumer"), "of this store itself"),
+        (Adoption::of_table("copied").id_column("key").consumer_column("consumer"), "claims of this library"),
     ] {
         let what = format!("{adoption:?}");
         match store(&world).adopt(adoption).await {
-            Err(Error::Configuration(text)) => assert!(text.contains(says), "{what}: {text}"),
-            other => panic!("{what}: {other:?}"),
+            Err(Error::Configuration(text)) if text.contains(says) => {}
+            other => wrong.push(format!("{what}: {other:?}")),
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(world.claims().await, 0);
+    assert!(apply(&world.pool, 1, 1).await.unwrap().is_processed());
     let elsewhere = ClaimStore::builder(world.pool.clone()).table("elsewhere").build().unwrap();
     let missing = elsewhere.adopt(old().handler("tests.record")).await;
     assert!(matches!(missing, Err(Error::NotMigrated { .. })), "{missing:?}");
@@ -265,8 +283,14 @@ async fn rows_without_an_id_are_counted_and_left() {
     world.run(&format!("CREATE TABLE old (id {OLD_ID})")).await;
     world.run("INSERT INTO old VALUES (''), ('  '), (NULL), (NULL), ('a')").await;
     let adopted = store(&world).adopt(Adoption::of_table("old").handler("suite.twice-named")).await.unwrap();
-    assert_eq!((adopted.copied, adopted.blank), (1, 2));
+    assert_eq!((adopted.read, adopted.copied, adopted.blank), (5, 1, 4));
     assert!(optional(&world.pool, Some("a")).await.unwrap().is_duplicate());
+
+    world.run(&format!("CREATE TABLE older (consumer {OLD_ID}, id {OLD_ID})")).await;
+    let of = "'suite.twice-named'";
+    world.run(&format!("INSERT INTO older VALUES ({of}, 'b'), ({of}, NULL), (NULL, 'c'), (NULL, NULL)")).await;
+    let adopted = store(&world).adopt(Adoption::of_table("older").consumer_column("consumer")).await.unwrap();
+    assert_eq!((adopted.read, adopted.copied, adopted.blank), (4, 1, 3));
 }
 
 #[tokio::test]

@@ -168,7 +168,10 @@ async fn adopt_while_both_generations_consume(columns: &str, old: u32, by_consum
     let (names, values) = if by_consumer { ("consumer, id", "'credit', ") } else { ("id", "") };
     let (id_of_row, rows) = (id_in_sql("old-"), numbers(old));
     world.run(&format!("INSERT INTO processed_messages ({names}) SELECT {values}{id_of_row} FROM {rows}")).await;
-    assert!(matches!(idempotent_runtime::migrate(&world.pool).await, Err(Error::Migrate(_))), "the name is taken");
+    assert!(
+        matches!(idempotent_runtime::migrate(&world.pool).await, Err(Error::Configuration(_))),
+        "the name is taken"
+    );
 
     // 1. The library's table, under a name of its own.
     let store = ClaimStore::builder(world.pool.clone()).table("idempotent_messages").build().unwrap();

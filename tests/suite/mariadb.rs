@@ -156,6 +156,8 @@ fn name_session(name: &str) -> String {
 }
 
 const PARAMETER: &str = "?";
+/// Around a name that is no plain identifier.
+const QUOTE: char = '`';
 /// Ids as hand-written code stores them, and what claims one by hand.
 const OLD_ID: &str = "VARCHAR(700) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 const OLD_CLAIM: &str = "INSERT IGNORE INTO processed_messages (id) VALUES (?)";

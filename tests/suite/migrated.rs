@@ -31,6 +31,34 @@ async fn an_older_table_is_not_taken_for_this_versions() {
     }
 }
 
+/// Hand-written code has often given its table the very name that the library's has by default.
+#[tokio::test]
+async fn a_name_that_another_table_has_is_refused_and_nothing_is_made() {
+    for old in [
+        "CREATE TABLE processed_messages (id VARCHAR(100) NOT NULL PRIMARY KEY)",
+        "CREATE TABLE processed_messages (consumer VARCHAR(100) NOT NULL, id VARCHAR(100) NOT NULL)",
+        "CREATE VIEW processed_messages AS SELECT 1 AS id",
+    ] {
+        let world = World::not_migrated(1).await;
+        world.run(old).await;
+        for _ in 0..2 {
+            let error = migrate(&world.pool).await.expect_err("the name is taken");
+            let Error::Configuration(text) = &error else { panic!("{error:?}") };
+            for part in ["`processed_messages` that this library did not make", ".table(\"…\")", "`guide::adoption`"]
+            {
+                assert!(text.contains(part), "{part} is not in: {text}");
+            }
+        }
+        let elsewhere = ClaimStore::builder(world.pool.clone()).table("idempotent_messages").build().unwrap();
+        elsewhere.migrate().await.expect("another name");
+        // Once it is gone nothing remembers it.
+        let kind = if old.contains("VIEW") { "VIEW" } else { "TABLE" };
+        world.run(&format!("DROP {kind} processed_messages")).await;
+        migrate(&world.pool).await.expect("the name is free");
+        migrate(&world.pool).await.expect("once more changes nothing");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_instances_migrate_at_once_beside_the_applications_own_migrations() {
     let world = World::not_migrated(1).await;

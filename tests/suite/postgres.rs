@@ -161,6 +161,8 @@ fn name_session(name: &str) -> String {
 }
 
 const PARAMETER: &str = "$1";
+/// Around a name that is no plain identifier.
+const QUOTE: char = '"';
 /// Ids as hand-written code stores them, and what claims one by hand.
 const OLD_ID: &str = "VARCHAR(700)";
 const OLD_CLAIM: &str = "INSERT INTO processed_messages (id) VALUES ($1) ON CONFLICT DO NOTHING";

@@ -134,6 +134,8 @@ fn name_session(name: &str) -> String {
 }
 
 const PARAMETER: &str = "?";
+/// Around a name that is no plain identifier.
+const QUOTE: char = '"';
 /// Ids as hand-written code stores them, and what claims one by hand.
 const OLD_ID: &str = "TEXT";
 const OLD_CLAIM: &str = "INSERT INTO processed_messages (id) VALUES (?) ON CONFLICT DO NOTHING";

@@ -30,6 +30,12 @@ pub trait Adopting: sqlx::Database {
         limit: u32,
     ) -> impl Future<Output = Result<Vec<OldRow>, sqlx::Error>> + Send;
 
+    /// How many rows [`read`](Self::read) passes over.
+    fn nameless(
+        connection: &mut Self::Connection,
+        old: &OldTable,
+    ) -> impl Future<Output = Result<i64, sqlx::Error>> + Send;
+
     /// Inserts claims that are not there yet, and says how many. `claims` is a JSON array of arrays: consumer,
     /// sender, key, milliseconds until the expiry.
     fn insert(
@@ -98,6 +104,15 @@ fn text(bytes: Vec<u8>) -> Result<String, sqlx::Error> {
             format!("the old table has an id that is no UTF-8 text: adopt a view that makes one of it ({error})");
         sqlx::Error::Decode(what.into())
     })
+}
+
+impl OldTable {
+    /// Counts the rows that have no id, or no consumer.
+    fn count_of_nameless(&self, quote: char) -> String {
+        let is_null = |column: &Column| format!("{quote}{}{quote} IS NULL", column.name);
+        let names: Vec<_> = self.consumer.iter().chain([&self.id]).map(is_null).collect();
+        format!("SELECT count(*) FROM {} WHERE {}", self.table.quoted(quote), names.join(" OR "))
+    }
 }
 
 impl OldRow {

@@ -266,6 +266,7 @@ impl Operations for MySql {
                 std::io::Error::new(std::io::ErrorKind::TimedOut, "another instance has been migrating for a minute");
             return Err(Error::Database(sqlx::Error::Io(waited)));
         }
+        migrate::refuse_other::<MySql>(&mut connection, table).await?;
         migrate::run(&mut connection, table, '`', MIGRATIONS).await?;
         Ok(connection.close().await?)
     }

@@ -260,6 +260,7 @@ impl Operations for Postgres {
         // Held until the transaction ends, so it also works behind a pooler that shares connections.
         let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).persistent(false);
         lock.execute(&mut *transaction).await?;
+        migrate::refuse_other::<Postgres>(&mut *transaction, table).await?;
         migrate::run(&mut *transaction, table, '"', MIGRATIONS).await?;
         Ok(transaction.commit().await?)
     }

@@ -255,6 +255,7 @@ impl Operations for Sqlite {
     async fn migrate(pool: &Pool<Sqlite>, table: &TableName) -> Result<(), Error> {
         // The write lock keeps other instances out until all steps are committed together.
         let mut transaction = pool.begin_with(BEGIN).await?;
+        migrate::refuse_other::<Sqlite>(&mut *transaction, table).await?;
         migrate::run(&mut *transaction, table, '"', MIGRATIONS).await?;
         Ok(transaction.commit().await?)
     }

@@ -35,7 +35,7 @@ COMMIT";
 impl Adopting for MySql {
     async fn columns(connection: &mut MySqlConnection, table: &TableName) -> Result<Vec<Column>, sqlx::Error> {
         let (schema, name) = table.parts();
-        let rows = sqlx::query(COLUMNS).bind(schema).bind(name).fetch_all(connection).await?;
+        let rows = sqlx::query(COLUMNS).bind(schema).bind(name).persistent(false).fetch_all(connection).await?;
         rows.into_iter()
             .map(|row| {
                 let sql_type = row.try_get::<String, _>(1)?.to_ascii_lowercase();
@@ -109,6 +109,12 @@ impl Adopting for MySql {
                 Ok(OldRow { id, consumer: utf8(row, 1)?, age: row.try_get(2)?, kind: ColumnKind::Text })
             })
             .collect()
+    }
+
+    async fn nameless(connection: &mut MySqlConnection, old: &OldTable) -> Result<i64, sqlx::Error> {
+        // Safe: made of plain identifiers.
+        let count = sqlx::query_scalar(AssertSqlSafe(old.count_of_nameless('`')));
+        count.persistent(false).fetch_one(connection).await
     }
 
     async fn insert(

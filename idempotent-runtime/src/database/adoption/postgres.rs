@@ -20,7 +20,7 @@ ON CONFLICT (consumer, sender, key) DO NOTHING";
 #[expect(private_interfaces, reason = "sealed: see the trait")]
 impl Adopting for Postgres {
     async fn columns(connection: &mut PgConnection, table: &TableName) -> Result<Vec<Column>, sqlx::Error> {
-        let rows = sqlx::query(COLUMNS).bind(table.quoted('"')).fetch_all(connection).await?;
+        let rows = sqlx::query(COLUMNS).bind(table.quoted('"')).persistent(false).fetch_all(connection).await?;
         rows.into_iter()
             .map(|row| {
                 let [name, sql_type, base, category] = [0, 1, 2, 3].map(|index| row.try_get::<String, _>(index));
@@ -89,6 +89,12 @@ impl Adopting for Postgres {
                 })
             })
             .collect()
+    }
+
+    async fn nameless(connection: &mut PgConnection, old: &OldTable) -> Result<i64, sqlx::Error> {
+        // Safe: made of plain identifiers.
+        let count = sqlx::query_scalar(AssertSqlSafe(old.count_of_nameless('"')));
+        count.persistent(false).fetch_one(connection).await
     }
 
     async fn insert(connection: &mut PgConnection, statements: &Statements, claims: &str) -> Result<u64, sqlx::Error> {

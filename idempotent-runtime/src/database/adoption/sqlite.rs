@@ -18,7 +18,7 @@ ON CONFLICT (consumer, sender, key) DO NOTHING";
 impl Adopting for Sqlite {
     async fn columns(connection: &mut SqliteConnection, table: &TableName) -> Result<Vec<Column>, sqlx::Error> {
         let (schema, name) = table.parts();
-        let rows = sqlx::query(COLUMNS).bind(name).bind(schema).fetch_all(connection).await?;
+        let rows = sqlx::query(COLUMNS).bind(name).bind(schema).persistent(false).fetch_all(connection).await?;
         rows.into_iter()
             .map(|row| Ok(Column { name: row.try_get(0)?, kind: ColumnKind::Dynamic, sql_type: row.try_get(1)? }))
             .collect()
@@ -90,6 +90,12 @@ impl Adopting for Sqlite {
                 Ok(OldRow { id, consumer: row.try_get(2)?, age: row.try_get(3)?, kind })
             })
             .collect()
+    }
+
+    async fn nameless(connection: &mut SqliteConnection, old: &OldTable) -> Result<i64, sqlx::Error> {
+        // Safe: made of plain identifiers.
+        let count = sqlx::query_scalar(AssertSqlSafe(old.count_of_nameless('"')));
+        count.persistent(false).fetch_one(connection).await
     }
 
     async fn insert(

@@ -270,6 +270,8 @@ impl<DB: Database> ClaimStore<DB> {
 
     /// When the claim of a message expires, if the message has one. All three in their stored forms, as
     /// [`Claim`](crate::Claim) and [`Duplicate`](crate::Duplicate) give them; the sender is empty where the handler names none.
+    /// Of a key of one part, `Key::new(&part)?.key()` is the stored form whatever its characters and length; of the template
+    /// `"{a}:{b}"`, `Key::from_parts(&[&a, &b])?.key()`.
     ///
     /// # Errors
     ///
@@ -304,7 +306,8 @@ impl<DB: Database> ClaimStore<DB> {
     }
 
     /// Removes the claim of a message, so that its next delivery runs: for a message whose effect was undone by hand,
-    /// or a dead letter to be replayed. `false` if it had none. All three in their stored forms.
+    /// or a dead letter to be replayed. `false` if it had none. All three in their stored forms, which [`Key`] makes: see
+    /// [`find`](Self::find).
     ///
     /// The claim of a delivery that is running is not there yet on PostgreSQL, and waited for on the others. What this says
     /// is so in either case: after `true` the next delivery runs, after `false` the delivery that was running counts.

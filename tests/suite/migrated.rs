@@ -1,6 +1,7 @@
 //! The claim table: missing, old, made by many at once, and beside the application's own migrations (D15, D17).
 
 use idempotent_runtime::{ClaimStore, Disposition, Error, catalog, migrate};
+use sqlx::{AssertSqlSafe, Row as _};
 use tokio::task::JoinSet;
 
 use crate::handlers;
@@ -103,4 +104,28 @@ async fn the_catalogue_knows_every_handler() {
     assert!(!record.is_consumer_chosen());
     let table = catalog.to_markdown();
     assert!(table.contains("| `suite.record-elsewhere` | `` {id} `` |"), "{table}");
+}
+
+/// What somebody on call reads in the guide before writing SQL.
+#[tokio::test]
+async fn the_guide_names_every_column() {
+    let guide = include_str!("../../idempotent-runtime/docs/sizing.md");
+    let world = World::new().await;
+    handlers::record(&world.pool, "1").await.unwrap();
+    world.run(&format!("INSERT INTO processed_messages_positions VALUES ('c', '', 'e', 1, {})", crate::SOON)).await;
+    for table in ["processed_messages", "processed_messages_positions"] {
+        let select = format!("SELECT * FROM {table}");
+        let row = sqlx::raw_sql(AssertSqlSafe(select)).fetch_one(&world.pool).await.expect("a row");
+        let columns: Vec<_> = row.columns().iter().map(sqlx::Column::name).collect();
+        let (_, section) = guide.split_once(&format!("| `{table}` |")).expect("its table");
+        let lines = section.lines().skip(2).take_while(|line| line.starts_with('|'));
+        // Of this database, with the lines of several columns taken apart.
+        let documented: Vec<_> = lines
+            .filter(|line| line.split('|').nth(crate::GUIDE_COLUMN).is_some_and(|of| of.trim() != "none"))
+            .flat_map(|line| {
+                line.split('|').nth(1).expect("names").split(',').map(|name| name.trim().trim_matches('`'))
+            })
+            .collect();
+        assert_eq!(documented, columns, "{table}");
+    }
 }

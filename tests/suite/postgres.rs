@@ -161,6 +161,8 @@ fn name_session(name: &str) -> String {
 }
 
 const PARAMETER: &str = "$1";
+/// Where its types stand in a line of the guide's table.
+const GUIDE_COLUMN: usize = 3;
 /// Around a name that is no plain identifier.
 const QUOTE: char = '"';
 /// Ids as hand-written code stores them, and what claims one by hand.

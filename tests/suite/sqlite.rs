@@ -134,6 +134,8 @@ fn name_session(name: &str) -> String {
 }
 
 const PARAMETER: &str = "?";
+/// Where its types stand in a line of the guide's table.
+const GUIDE_COLUMN: usize = 5;
 /// Around a name that is no plain identifier.
 const QUOTE: char = '"';
 /// Ids as hand-written code stores them, and what claims one by hand.

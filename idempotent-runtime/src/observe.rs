@@ -8,7 +8,7 @@ use crate::error::TransactionLost;
 use crate::message::Message;
 use crate::outcome::Identity;
 use crate::sequence::Position;
-use crate::{Error, PurgeEnd, Purged};
+use crate::{Adopted, Error, PurgeEnd, Purged};
 
 pub(crate) use measure::Timer;
 #[cfg(feature = "metrics")]
@@ -178,6 +178,11 @@ pub(crate) fn janitor_off(statements: &Statements) {
 /// A purge or an adoption that is tried again.
 pub(crate) fn tried_again(error: &sqlx::Error) {
     tracing::debug!(target: TARGET, "tried again after a pause: {error}");
+}
+
+/// A page of an old table is copied.
+pub(crate) fn adopting(table: &str, adopted: &Adopted) {
+    tracing::debug!(target: TARGET, table, ?adopted, "adopting");
 }
 
 /// Another instance's janitor is active.

@@ -9,7 +9,7 @@ use super::{Adopted, Adoption, Handlers, refused};
 use crate::catalog::catalog;
 use crate::database::{Column, ColumnKind, OldRow, OldTable, TableName};
 use crate::lent::{Lent, retried};
-use crate::{ClaimStore, Database, Error, process};
+use crate::{ClaimStore, Database, Error, observe, process};
 
 /// Old rows that are read, and inserted, together.
 const BATCH: u32 = 500;
@@ -59,7 +59,7 @@ pub(crate) async fn adopt<DB: Database>(store: &ClaimStore<DB>, adoption: &Adopt
             adopted.copied += copied;
             adopted.present += wanted.saturating_sub(copied);
         }
-        tracing::debug!(table = &*adoption.table, ?adopted, "adopting");
+        observe::adopting(&adoption.table, &adopted);
         match (rows.iter().all(is_known), rows.len() < BATCH as usize) {
             (false, _) => page = rows,
             (true, true) => break,

@@ -45,8 +45,7 @@ async fn a_name_that_another_table_has_is_refused_and_nothing_is_made() {
         for _ in 0..2 {
             let error = migrate(&world.pool).await.expect_err("the name is taken");
             let Error::Configuration(text) = &error else { panic!("{error:?}") };
-            for part in ["`processed_messages` that this library did not make", ".table(\"…\")", "`guide::adoption`"]
-            {
+            for part in ["processed_messages` that this library did not make", ".table(\"…\")", "`guide::adoption`"] {
                 assert!(text.contains(part), "{part} is not in: {text}");
             }
         }

@@ -59,6 +59,22 @@ async fn purging_leaves_nothing_in_the_log() {
     }
 }
 
+/// An application with a schema of its own, before a shared one where somebody else has a table of this name.
+#[tokio::test]
+async fn another_table_of_the_name_in_another_schema_of_the_path_is_not_in_the_way() {
+    let world = World::not_migrated(1).await;
+    let path = async |path: &'static str| world.pool.execute(path).await.expect("the one connection's path");
+    world.run("CREATE SCHEMA app").await;
+    path("SET search_path = app, public").await;
+    world.run("CREATE TABLE public.processed_messages (id text PRIMARY KEY)").await;
+    idempotent_runtime::migrate(&world.pool).await.expect("in the schema of its own");
+    idempotent_runtime::migrate(&world.pool).await.expect("once more changes nothing");
+    assert_eq!(world.number("SELECT count(*) FROM app.processed_messages").await, 0);
+    path("SET search_path = public, app").await;
+    let error = idempotent_runtime::migrate(&world.pool).await.expect_err("there the name is taken");
+    assert!(matches!(&error, Error::Configuration(text) if text.contains("`public.processed_messages`")), "{error:?}");
+}
+
 #[tokio::test]
 async fn the_sessions_time_zone_changes_nothing() {
     let world = World::with_connections(1).await;

@@ -260,7 +260,10 @@ impl Operations for Postgres {
         // Held until the transaction ends, so it also works behind a pooler that shares connections.
         let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).persistent(false);
         lock.execute(&mut *transaction).await?;
-        migrate::refuse_other::<Postgres>(&mut *transaction, table).await?;
+        // A table of the name in another schema of the `search_path` is not in the way.
+        let schema: Option<String> =
+            sqlx::query_scalar("SELECT current_schema()::text").persistent(false).fetch_one(&mut *transaction).await?;
+        migrate::refuse_other::<Postgres>(&mut *transaction, &table.made_in(schema.as_deref())).await?;
         migrate::run(&mut *transaction, table, '"', MIGRATIONS).await?;
         Ok(transaction.commit().await?)
     }

@@ -49,6 +49,14 @@ impl TableName {
         }
     }
 
+    /// With the schema in which a table of this name would be made.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn made_in(&self, schema: Option<&str>) -> Self {
+        let made =
+            schema.filter(|_| self.schema.is_none()).map(|schema| Self::parse(&format!("{schema}.{}", self.name)));
+        made.and_then(Result::ok).unwrap_or_else(|| self.clone())
+    }
+
     /// Schema and name.
     #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn parts(&self) -> (Option<&str>, &str) {

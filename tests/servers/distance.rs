@@ -1,14 +1,13 @@
 //! A server that is further away than it is.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::Instant;
 use url::Url;
 
 /// A proxy that holds every byte back for a while, in both directions, without limiting how many are on their way.
@@ -19,8 +18,7 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// One for the server and database of this URL. The runtime's timer has a resolution of a millisecond and is late
-    /// rather than early.
+    /// One for the server and database of this URL.
     ///
     /// # Panics
     ///
@@ -82,7 +80,9 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, after: Duration)
     };
     let write = async {
         while let Some((due, bytes)) = on_the_way.recv().await {
-            tokio::time::sleep_until(due).await;
+            // tokio's timer counts milliseconds, and is late by one on average.
+            let rest = due.saturating_duration_since(Instant::now());
+            tokio::task::spawn_blocking(move || std::thread::sleep(rest)).await.map_err(io::Error::other)?;
             to.write_all(&bytes).await?;
         }
         Ok(())

@@ -46,7 +46,13 @@ pub(crate) struct Spread {
 impl Spread {
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        let at = |quarter: usize| values[(values.len() - 1) * quarter / 4];
+        // Between two values, as far as the quarter is.
+        #[expect(clippy::cast_precision_loss, reason = "a few rounds")]
+        let at = |quarter: usize| {
+            let (below, rest) = ((values.len() - 1) * quarter / 4, (values.len() - 1) * quarter % 4);
+            let above = values[(below + 1).min(values.len() - 1)];
+            values[below] + (above - values[below]) * rest as f64 / 4.0
+        };
         Self { low: at(1), median: at(2), high: at(3) }
     }
 }

@@ -149,14 +149,15 @@ async fn on<W: Ways>(options: &Options, report: &mut Report) -> Result<(), Strin
         report.trips.push(trips::<W>(&place.database().await).await);
     }
     if options.wants(Section::Stored) {
-        stored(options, report, &place, &world).await;
+        stored::<W>(options, report, &place).await;
     }
     Ok(())
 }
 
-/// The same store with many claims in it, in turns with one that has few.
-async fn stored<W: Ways>(options: &Options, report: &mut Report, place: &Place, empty: &W) {
-    let database = place.database().await;
+/// The same store with many claims in it, in turns with one that was empty before.
+async fn stored<W: Ways>(options: &Options, report: &mut Report, place: &Place) {
+    let (without, database) = (place.database().await, place.database().await);
+    let empty = &W::connect(without.url(), WORKERS).await;
     let full = W::connect(database.url(), WORKERS).await;
     let count = options.stored();
     // Spread over all keys, so that new ones fall between them, and expiring one after the other.

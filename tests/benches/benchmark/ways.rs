@@ -100,8 +100,7 @@ macro_rules! ways {
                 let mut tx = pool.begin().await?;
                 let claim = sqlx::query(AssertSqlSafe($claim.replace("{table}", table)));
                 if claim.bind($one).bind(id).execute(&mut *tx).await?.rows_affected() == 0 {
-                    tx.rollback().await?;
-                    return Ok(false);
+                    return Ok(false); // sqlx queues the rollback
                 }
                 effect(&mut tx, id).await?;
                 tx.commit().await?;
@@ -112,7 +111,6 @@ macro_rules! ways {
                 let mut tx = pool.begin().await?;
                 let fresh: Vec<String> = $claims(&mut tx, table, $many, ids).await?;
                 if fresh.is_empty() {
-                    tx.rollback().await?;
                     return Ok(0);
                 }
                 effects(&mut tx, &fresh).await?;

@@ -132,7 +132,7 @@ pub(crate) fn failed(consumer: &'static str, kind: &'static str) {
 
 pub(crate) fn lost(lost: &TransactionLost) {
     #[cfg(feature = "testing")]
-    crate::testing::note(crate::testing::Note::Lost);
+    crate::testing::note(crate::testing::Note::Lost(lost.clone()));
     if lost.kept {
         tracing::error!(target: TARGET, "{lost}");
     } else {

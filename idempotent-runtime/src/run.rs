@@ -52,14 +52,18 @@ impl<'s, DB: Database, W: Work> Run<'s, DB, W> {
         timer.ran(work.handler().consumer());
         let admission = work.admission(settings);
         let (commit, claim) = (matches!(end, End::Commit(_)), admission.claim.map(|claim| claim.identity));
+        let refused = commit && refuses_commit();
         let ended = match end {
-            End::Commit(value) => DB::commit(transaction, watch, admission, value.as_ref()).await,
-            End::RollBack => DB::rollback(transaction, watch, admission).await,
+            End::Commit(value) if !refused => DB::commit(transaction, watch, admission, value.as_ref()).await,
+            End::Commit(_) | End::RollBack => DB::rollback(transaction, watch, admission).await,
         };
         match ended {
             Ok(()) => {
                 if *progress == Progress::Open {
                     *progress = Progress::Closed;
+                }
+                if refused {
+                    return Err(refused_commit());
                 }
                 if let (true, Some(memory)) = (commit, seen) {
                     memory.keep();
@@ -183,6 +187,19 @@ impl<'s, DB: Database> Run<'s, DB, Messages> {
             (_, Err(error)) => Err(failure(consumer, error)),
         }
     }
+}
+
+/// Whether the testing kit lets the commit fail that is due now.
+#[cfg(feature = "testing")]
+pub(crate) use crate::testing::refuses_commit;
+#[cfg(not(feature = "testing"))]
+pub(crate) const fn refuses_commit() -> bool {
+    false
+}
+
+/// As after a connection that broke at the worst moment.
+pub(crate) fn refused_commit() -> Error {
+    Error::at_commit(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into()))
 }
 
 /// How a body has ended.

@@ -31,6 +31,13 @@ impl Seen {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.since.remove(identity);
     }
+
+    /// Every claim may be deleted.
+    #[cfg(feature = "testing")]
+    pub(crate) fn clear(&self) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        self.since.clear();
+    }
 }
 
 /// What one delivery may ask, and tell, the cache.

@@ -10,6 +10,7 @@ use crate::claim::{Claim, Claimed};
 use crate::database::{Admission, Failed, NewClaim, Statements, TableName, Verdict};
 use crate::error::TransactionLost;
 use crate::outcome::{Duplicate, Identity};
+use crate::run::{refused_commit, refuses_commit};
 use crate::seen::Seen;
 use crate::source::Kind;
 use crate::{Adopted, Adoption, Database, Error, Key, PurgeOptions, Purged, Source};
@@ -400,6 +401,10 @@ pub(crate) fn time(millis: i64) -> SystemTime {
 /// [`Error::TransactionLost`] if the transaction was aborted or rolled back, [`Error::CommitUnknown`] if the reply to COMMIT
 /// was lost, [`Error::Database`] for a commit that was refused. Except after `CommitUnknown` nothing was committed.
 pub async fn commit<DB: Database>(tx: Transaction<'_, DB>) -> Result<(), Error> {
+    if refuses_commit() {
+        tx.rollback().await.map_err(Error::at_commit)?;
+        return Err(refused_commit());
+    }
     DB::commit_own(tx).await.map_err(|failed| match failed {
         Failed::Lost { kept } => Error::TransactionLost(TransactionLost { claim: None, kept }),
         Failed::AtEnd(error) => Error::at_commit(error),

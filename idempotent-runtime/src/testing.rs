@@ -87,10 +87,12 @@
 //!
 //! | mistake | by | the failure says |
 //! |---|---|---|
-//! | an effect outside the handler's transaction | [`twice`](Kit::twice), [`refused`](Kit::refused), [`interrupted`](Kit::interrupted) | which table, and its rows before and after |
+//! | an effect outside the handler's transaction | [`twice`](Kit::twice), [`refused`](Kit::refused), [`uncommitted`](Kit::uncommitted), [`interrupted`](Kit::interrupted) | which table, and its rows before and after |
 //! | the error of a statement is ignored | [`refused`](Kit::refused) | which table refused the write, and what the delivery said |
 //! | a part of the key is made on delivery | [`twice`](Kit::twice) | both claims |
-//! | a mail, or a request, sent before the commit | [`refused`](Kit::refused), [`interrupted`](Kit::interrupted), with a [`Recorder`] | what was sent |
+//! | a mail, or a request, sent before the commit | [`refused`](Kit::refused), [`uncommitted`](Kit::uncommitted), [`interrupted`](Kit::interrupted), with a [`Recorder`] | what was sent |
+//! | the caller acknowledges what was not committed | [`uncommitted`](Kit::uncommitted) | what the delivery came to |
+//! | a delivery without an end | all, after its [`patience`](Kit::patience) | which delivery |
 //! | a delivery of which the test sees no effect | all | that it proves nothing |
 //!
 //! # The outside world
@@ -108,7 +110,12 @@
 //! - Use a database of the test's own. [`refused`](Kit::refused) creates triggers (on MariaDB and MySQL that needs
 //!   the privilege `TRIGGER`, and with a binary log `log_bin_trust_function_creators`), and [`aged`](Kit::aged) deletes
 //!   claims.
-//! - Deliveries run on the task of the test, none is spawned. What a handler spawns is not seen before it is done.
+//! - Deliveries run on the task of the test, none is spawned. What a handler spawns is not seen before it is done; where
+//!   the consumer spawns the handler itself, no commit is made to fail and nothing is broken off.
+//! - Statements that were cut off are waited for until the pool has its connections back, for a second at most. One that
+//!   takes longer, or runs on another pool, may be missed by [`interrupted`](Kit::interrupted).
+//! - Where a delivery awaits, and so where it can be broken off, is the network's to say. Each point is tried, and not each
+//!   time the same ones.
 //! - An in-memory SQLite pool needs `max_connections(1)`, as everywhere.
 
 mod delivered;
@@ -126,5 +133,5 @@ pub use failure::Failure;
 #[doc(hidden)]
 pub use inspect::Inspect;
 pub use kit::{Aged, Kit};
-pub(crate) use notes::{Note, note};
+pub(crate) use notes::{Note, note, refuses_commit};
 pub use recorder::Recorder;

@@ -182,7 +182,7 @@ async fn a_mail_of_a_batch_before_the_commit_is_found() {
     let sent = Recorder::new();
     let deliver = async |n| mails(pool, ids(n), &sent).await;
     let parts = ["broken off where it had sent", "the recorder: 1 sent", "before the commit", "idempotency_key"];
-    fails(Kit::new(pool).recorder(&sent).check(deliver).await, &parts);
+    fails(Kit::new(pool).recorder(&sent).interrupted(deliver).await, &parts);
 }
 
 /// The body that takes more than the fresh items needs a batch that is fresh in part.

@@ -6,6 +6,8 @@ mod batched;
 mod borrowed;
 mod checked;
 mod checked_batches;
+mod checked_commits;
+mod checked_limits;
 mod concurrent;
 mod contended;
 mod cuts;

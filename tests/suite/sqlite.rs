@@ -6,6 +6,8 @@ mod batched;
 mod borrowed;
 mod checked;
 mod checked_batches;
+mod checked_commits;
+mod checked_limits;
 mod concurrent;
 mod contended;
 mod dated;
@@ -51,6 +53,8 @@ const BEGIN_TO_WRITE: &str = "BEGIN IMMEDIATE";
 const READERS_BESIDE_WRITERS: Option<&str> = Some("PRAGMA journal_mode = WAL");
 /// One writer holds the whole database, whatever its key.
 const ONE_WRITER: bool = true;
+/// It has nothing that waits.
+const SLEEP: &str = "SELECT 0";
 const KEY: &str = "key";
 /// Some time in the future.
 const SOON: &str = "unixepoch() * 1000 + 3600000";

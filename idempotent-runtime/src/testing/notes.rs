@@ -1,37 +1,74 @@
-//! What the runtime tells the kit about a delivery, whatever error type its handler has.
+//! What the kit and the runtime tell each other about a delivery, whatever error type its handler has.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::mem::swap;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::error::TransactionLost;
+
 /// What a delivery came to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Note {
     /// Its transaction was lost.
-    Lost,
+    Lost(TransactionLost),
     /// The message was too old.
     Expired,
 }
 
-/// What was noted of one delivery.
-#[derive(Clone, Copy, Debug, Default)]
+/// What was noted of one delivery, and what it is to meet.
+#[derive(Debug)]
 pub(super) struct Notes {
-    pub(super) lost: bool,
+    pub(super) lost: Option<TransactionLost>,
     pub(super) expired: bool,
+    /// How many commits succeed before all others fail; `None`: all succeed.
+    commits: Option<usize>,
+    /// A commit has been made to fail.
+    pub(super) uncommitted: bool,
+}
+
+impl Notes {
+    const NONE: Self = Self { lost: None, expired: false, commits: None, uncommitted: false };
 }
 
 thread_local! {
     /// Of the delivery that is being polled on this thread.
-    static NOTES: Cell<Notes> = const { Cell::new(Notes { lost: false, expired: false }) };
+    static NOTES: RefCell<Notes> = const { RefCell::new(Notes::NONE) };
 }
 
 pub(crate) fn note(note: Note) {
-    let mut notes = NOTES.get();
-    match note {
-        Note::Lost => notes.lost = true,
+    NOTES.with_borrow_mut(|notes| match note {
+        Note::Lost(lost) => notes.lost = Some(lost),
         Note::Expired => notes.expired = true,
+    });
+}
+
+/// Whether the commit that is due now has to fail. Each one that asks is counted.
+pub(crate) fn refuses_commit() -> bool {
+    NOTES.with_borrow_mut(|notes| {
+        match &mut notes.commits {
+            None => {}
+            Some(0) => notes.uncommitted = true,
+            Some(left) => *left -= 1,
+        }
+        notes.uncommitted
+    })
+}
+
+/// While it lives, notes are those of one delivery. A poll that panics gives them back too.
+struct Noting<'n>(&'n mut Notes);
+
+impl<'n> Noting<'n> {
+    fn in_place_of_others(notes: &'n mut Notes) -> Self {
+        NOTES.with_borrow_mut(|others| swap(others, notes));
+        Self(notes)
     }
-    NOTES.set(notes);
+}
+
+impl Drop for Noting<'_> {
+    fn drop(&mut self) {
+        NOTES.with_borrow_mut(|notes| swap(notes, self.0));
+    }
 }
 
 /// A delivery that is broken off at the first await at which `stop` says so, and what is noted meanwhile. `None`: it was
@@ -44,7 +81,13 @@ pub(super) struct Watched<F, S> {
 
 impl<F: Future, S: FnMut() -> bool + Unpin> Watched<F, S> {
     pub(super) fn new(future: F, stop: S) -> Self {
-        Self { future: Box::pin(future), stop, notes: Notes::default() }
+        Self { future: Box::pin(future), stop, notes: Notes::NONE }
+    }
+
+    /// Lets every commit after so many fail.
+    pub(super) fn commits(mut self, commits: usize) -> Self {
+        self.notes.commits = Some(commits);
+        self
     }
 }
 
@@ -52,13 +95,51 @@ impl<F: Future, S: FnMut() -> bool + Unpin> Future for Watched<F, S> {
     type Output = (Option<F::Output>, Notes);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let around = NOTES.replace(self.notes);
-        let polled = self.future.as_mut().poll(context);
-        self.notes = NOTES.replace(around);
-        match polled {
-            Poll::Ready(output) => Poll::Ready((Some(output), self.notes)),
-            Poll::Pending if (self.stop)() => Poll::Ready((None, self.notes)),
-            Poll::Pending => Poll::Pending,
-        }
+        let Self { future, stop, notes } = &mut *self;
+        let noting = Noting::in_place_of_others(notes);
+        let polled = future.as_mut().poll(context);
+        drop(noting);
+        let ended = match polled {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending if stop() => None,
+            Poll::Pending => return Poll::Pending,
+        };
+        Poll::Ready((ended, std::mem::replace(notes, Notes::NONE)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{poll_fn, ready};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::task::Waker;
+
+    use super::*;
+
+    fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+        Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn only_the_delivery_that_is_being_polled_is_refused_its_commits_and_those_after_a_number_of_them() {
+        let commits = |n: usize| (0..n).map(|_| refuses_commit()).collect::<Vec<_>>();
+        let mut refused = Watched::new(async { commits(3) }, || false).commits(1);
+        let mut another = Watched::new(ready(()), || false);
+        assert!(poll(&mut another).is_ready() && !refuses_commit());
+        let Poll::Ready((ended, notes)) = poll(&mut refused) else { panic!("it awaits nothing") };
+        assert_eq!((ended, notes.uncommitted), (Some(vec![false, true, true]), true));
+        assert!(!refuses_commit());
+    }
+
+    #[test]
+    fn a_delivery_that_panics_leaves_no_notes_behind() {
+        let panics = poll_fn(|_| -> Poll<()> {
+            assert!(refuses_commit());
+            note(Note::Expired);
+            panic!("on purpose")
+        });
+        let mut delivery = Watched::new(panics, || false).commits(0);
+        assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut delivery))).is_err());
+        assert!(!refuses_commit() && !NOTES.with_borrow(|notes| notes.expired));
     }
 }

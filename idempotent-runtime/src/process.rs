@@ -170,6 +170,8 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
         timer.claimed(consumer);
         match begun {
             Ok(Ok((transaction, watch, outcomes))) => {
+                #[cfg(feature = "testing")]
+                let outcomes = crate::testing::withheld(outcomes);
                 if !joined {
                     *progress = Progress::Open;
                 }

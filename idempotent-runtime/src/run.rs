@@ -53,6 +53,8 @@ impl<'s, DB: Database, W: Work> Run<'s, DB, W> {
         let admission = work.admission(settings);
         let (commit, claim) = (matches!(end, End::Commit(_)), admission.claim.map(|claim| claim.identity));
         let refused = commit && refuses_commit();
+        #[cfg(feature = "testing")]
+        let transaction = if refused { crate::testing::looked_into(transaction).await } else { transaction };
         let ended = match end {
             End::Commit(value) if !refused => DB::commit(transaction, watch, admission, value.as_ref()).await,
             End::Commit(_) | End::RollBack => DB::rollback(transaction, watch, admission).await,

@@ -80,8 +80,8 @@
 //! ```
 //!
 //! A batch has run if one of its items was processed, and is recognised if none was. These overlap: each has an item of
-//! the one before, so that the body is tested with batches that are fresh in part. A body that works on its old items too
-//! then fails at a unique key.
+//! the one before. A body that works on its old items too then fails at a unique key; where there is none,
+//! [`fresh_only`](Kit::fresh_only) finds it.
 //!
 //! # What is found
 //!
@@ -92,6 +92,7 @@
 //! | a part of the key is made on delivery | [`twice`](Kit::twice) | both claims |
 //! | a mail, or a request, sent before the commit | [`refused`](Kit::refused), [`uncommitted`](Kit::uncommitted), [`interrupted`](Kit::interrupted), with a [`Recorder`] | what was sent |
 //! | the caller acknowledges what was not committed | [`uncommitted`](Kit::uncommitted) | what the delivery came to |
+//! | a batch's body works on old items too | [`fresh_only`](Kit::fresh_only) | which tables it changes |
 //! | a delivery without an end | all, after its [`patience`](Kit::patience) | which delivery |
 //! | a delivery of which the test sees no effect | all | that it proves nothing |
 //!
@@ -133,5 +134,5 @@ pub use failure::Failure;
 #[doc(hidden)]
 pub use inspect::Inspect;
 pub use kit::{Aged, Kit};
-pub(crate) use notes::{Note, note, refuses_commit};
+pub(crate) use notes::{Note, looked_into, note, refuses_commit, withheld};
 pub use recorder::Recorder;

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use idempotent_runtime::testing::{Aged, Kit, Recorder};
 use idempotent_runtime::{Batch, Claim, Error, UnixSeconds, idempotent};
-use sqlx::{Executor as _, Pool};
+use sqlx::{AssertSqlSafe, Executor as _, Pool};
 
 use crate::checked::{fails, insert};
-use crate::harness::World;
+use crate::harness::{World, rounds};
 use crate::{Db, Tx};
 
 /// Three items that no other batch has.
@@ -185,13 +185,53 @@ async fn a_mail_of_a_batch_before_the_commit_is_found() {
     fails(Kit::new(pool).recorder(&sent).interrupted(deliver).await, &parts);
 }
 
+/// Of all items, the old ones too, and nothing refuses it.
+#[idempotent(key = "{id}", each = "id in fresh", consumer = "checked_batches.counts_all")]
+async fn counts_all(#[tx] tx: &mut Tx<'_>, fresh: Vec<String>, all: &[String]) -> sqlx::Result<()> {
+    let _ = fresh;
+    tx.execute(AssertSqlSafe(format!("UPDATE totals SET items = items + {}", all.len()))).await.map(drop)
+}
+
+#[idempotent(key = "{id}", each = "id in fresh", consumer = "checked_batches.counts_fresh")]
+async fn counts_fresh(#[tx] tx: &mut Tx<'_>, fresh: Vec<String>) -> sqlx::Result<()> {
+    tx.execute(AssertSqlSafe(format!("UPDATE totals SET items = items + {}", fresh.len()))).await.map(drop)
+}
+
+/// With its last item alone it does the same as with all of them.
+#[idempotent(key = "{id}", each = "id in ids", consumer = "checked_batches.keeps_last")]
+async fn keeps_last(#[tx] tx: &mut Tx<'_>, ids: Vec<u64>) -> sqlx::Result<()> {
+    tx.execute(AssertSqlSafe(format!("UPDATE totals SET items = {}", ids.last().unwrap()))).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_body_that_counts_all_items_is_found_whatever_its_batches_are() {
+    let world = World::new().await;
+    let pool = &world.pool;
+    world.run("CREATE TABLE totals (id INTEGER NOT NULL PRIMARY KEY, items BIGINT NOT NULL)").await;
+    world.run("INSERT INTO totals VALUES (1, 0)").await;
+    let parts = ["same effect on `totals` with one of its items fresh as with ", "the parameter of `each`"];
+    for round in 0..rounds(3, 15) {
+        let apart = |n| [1, 2].map(|item| format!("{round}-{n}-{item}")).to_vec();
+        fails(Kit::new(pool).check(async |n| counts_all(pool, apart(n), &apart(n)).await).await, &parts);
+        let shared = |n| [n, n + 1, n + 2].map(|item| format!("{round}-{item}")).to_vec();
+        fails(Kit::new(pool).check(async |n| counts_all(pool, shared(n), &shared(n)).await).await, &parts);
+    }
+    let kit = Kit::new(pool);
+    let ids = |n| [n, n + 1, n + 2].map(|item| format!("fresh-{item}")).to_vec();
+    kit.check(async |n| counts_fresh(pool, ids(n)).await).await.unwrap();
+    let items = world.number("SELECT items FROM totals").await;
+    kit.fresh_only(async |n| counts_fresh(pool, ids(n)).await).await.unwrap();
+    assert_eq!(world.number("SELECT items FROM totals").await, items, "nothing is committed");
+    Kit::new(pool).check(async |n| keeps_last(pool, vec![n, n + 1]).await).await.unwrap();
+}
+
 /// The body that takes more than the fresh items needs a batch that is fresh in part.
 #[tokio::test]
 async fn a_body_that_works_on_old_items_too_is_found_by_batches_that_overlap() {
     let world = World::new().await;
     let pool = &world.pool;
     let apart = async |n| works_on_all(pool, ids(n), &ids(n)).await;
-    Kit::new(pool).check(apart).await.expect("every batch is fresh or old");
+    Kit::new(pool).refused(apart).await.expect("every batch is fresh or old");
     let overlapping = async |n: u64| {
         let ids = [n, n + 1].map(|n| format!("shared-{n}"));
         works_on_all(pool, ids.to_vec(), &ids).await

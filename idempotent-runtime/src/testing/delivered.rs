@@ -19,6 +19,10 @@ pub trait Delivered {
     #[doc(hidden)]
     const NOUN: &'static str;
 
+    /// Whether it has items.
+    #[doc(hidden)]
+    const IS_BATCH: bool = false;
+
     /// What it came to.
     #[doc(hidden)]
     fn ended(&self) -> Ended;
@@ -43,6 +47,7 @@ impl<T> Delivered for Outcome<T> {
 #[expect(private_interfaces, reason = "sealed: see the trait")]
 impl<T> Delivered for Batch<T> {
     const NOUN: &'static str = "batch";
+    const IS_BATCH: bool = true;
 
     fn ended(&self) -> Ended {
         const ORDER: [ItemOutcome; 4] =

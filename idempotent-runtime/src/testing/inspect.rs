@@ -62,7 +62,7 @@ pub trait Inspect: sqlx::Database {
     fn contents(
         connection: &mut Self::Connection,
         table: &Table,
-    ) -> impl Future<Output = Result<Contents, sqlx::Error>>;
+    ) -> impl Future<Output = Result<Contents, sqlx::Error>> + Send;
 
     /// Makes every insert, update and delete on the table fail, until it is [allowed](Inspect::allow) again.
     fn refuse(connection: &mut Self::Connection, table: &Table) -> impl Future<Output = Result<(), sqlx::Error>>;

@@ -15,6 +15,7 @@ use super::{Failure, Recorder};
 use crate::{ClaimStore, Database};
 
 mod aged;
+mod batches;
 mod failing;
 mod interrupted;
 mod look;
@@ -83,8 +84,8 @@ impl<DB: Database + Inspect> Kit<DB> {
     }
 
     /// All of it: [`twice`](Self::twice), four [`together`](Self::together), [`refused`](Self::refused),
-    /// [`uncommitted`](Self::uncommitted), [`interrupted`](Self::interrupted) and [`aged`](Self::aged), of which any answer
-    /// will do.
+    /// [`uncommitted`](Self::uncommitted), [`fresh_only`](Self::fresh_only), [`interrupted`](Self::interrupted) and
+    /// [`aged`](Self::aged), of which any answer will do.
     ///
     /// # Errors
     ///
@@ -97,6 +98,7 @@ impl<DB: Database + Inspect> Kit<DB> {
         self.together(AT_ONCE, &deliver).await?;
         self.refused(&deliver).await?;
         self.uncommitted(&deliver).await?;
+        self.fresh_only(&deliver).await?;
         self.interrupted(&deliver).await?;
         self.aged(&deliver).await.map(drop)
     }

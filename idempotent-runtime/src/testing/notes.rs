@@ -1,11 +1,16 @@
 //! What the kit and the runtime tell each other about a delivery, whatever error type its handler has.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::mem::swap;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use sqlx::Transaction;
+
+use super::state::Tables;
 use crate::error::TransactionLost;
+use crate::{Database, ItemOutcome};
 
 /// What a delivery came to.
 #[derive(Clone, Debug)]
@@ -25,10 +30,34 @@ pub(super) struct Notes {
     commits: Option<usize>,
     /// A commit has been made to fail.
     pub(super) uncommitted: bool,
+    /// Of a batch, the body gets this one of its fresh items only.
+    alone: Option<usize>,
+    /// How many items of a batch were fresh.
+    pub(super) fresh: usize,
+    /// A [`Look`] into the transaction whose commit is made to fail, and what it sees.
+    look: Option<Box<dyn Any + Send>>,
+    pub(super) inside: Option<Tables>,
 }
 
+/// Looks at the tables from inside a transaction.
+pub(super) type Look<DB> = Box<
+    dyn for<'c> FnOnce(
+            &'c mut <DB as sqlx::Database>::Connection,
+        ) -> Pin<Box<dyn Future<Output = Result<Tables, sqlx::Error>> + Send + 'c>>
+        + Send,
+>;
+
 impl Notes {
-    const NONE: Self = Self { lost: None, expired: false, commits: None, uncommitted: false };
+    const NONE: Self = Self {
+        lost: None,
+        expired: false,
+        commits: None,
+        uncommitted: false,
+        alone: None,
+        fresh: 0,
+        look: None,
+        inside: None,
+    };
 }
 
 thread_local! {
@@ -53,6 +82,32 @@ pub(crate) fn refuses_commit() -> bool {
         }
         notes.uncommitted
     })
+}
+
+/// Looks at what the commit would have made visible, if the kit wants that.
+pub(crate) async fn looked_into<DB: Database>(mut transaction: Transaction<'_, DB>) -> Transaction<'_, DB> {
+    let look = NOTES.with_borrow_mut(|notes| notes.look.take()).and_then(|look| look.downcast::<Look<DB>>().ok());
+    if let Some(look) = look {
+        // Of a transaction that was lost there is nothing to see.
+        let inside = look(&mut transaction).await.ok();
+        NOTES.with_borrow_mut(|notes| notes.inside = inside);
+    }
+    transaction
+}
+
+/// The items of a batch as its body is to find them.
+pub(crate) fn withheld(mut outcomes: Vec<ItemOutcome>) -> Vec<ItemOutcome> {
+    NOTES.with_borrow_mut(|notes| {
+        let fresh = outcomes.iter_mut().filter(|outcome| **outcome == ItemOutcome::Processed);
+        notes.fresh = 0;
+        for outcome in fresh {
+            if notes.alone.is_some_and(|alone| alone != notes.fresh) {
+                *outcome = ItemOutcome::Duplicate;
+            }
+            notes.fresh += 1;
+        }
+    });
+    outcomes
 }
 
 /// While it lives, notes are those of one delivery. A poll that panics gives them back too.
@@ -87,6 +142,13 @@ impl<F: Future, S: FnMut() -> bool + Unpin> Watched<F, S> {
     /// Lets every commit after so many fail.
     pub(super) fn commits(mut self, commits: usize) -> Self {
         self.notes.commits = Some(commits);
+        self
+    }
+
+    /// Lets every commit fail, but looks at what it would have made visible. With `alone` a batch's body is given that
+    /// one of its fresh items only, as if an earlier batch had had the others.
+    pub(super) fn looks<DB: Database>(mut self, look: Look<DB>, alone: Option<usize>) -> Self {
+        self.notes = Notes { commits: Some(0), alone, look: Some(Box::new(look)), ..Notes::NONE };
         self
     }
 }

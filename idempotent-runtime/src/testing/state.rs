@@ -12,10 +12,12 @@ pub struct Contents {
     pub(super) digest: String,
 }
 
+/// By the name that is shown.
+pub(super) type Tables = BTreeMap<String, Contents>;
+
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    /// By the name that is shown.
-    pub(super) tables: BTreeMap<String, Contents>,
+    pub(super) tables: Tables,
     /// The claims and the positions of every store.
     pub(super) marks: Vec<Contents>,
     pub(super) sent: Counts,

@@ -108,6 +108,18 @@ pub(super) fn hidden(message: Numbered, ended: &Ended) -> Failure {
     )
 }
 
+pub(super) fn all_items<'t>(batch: Numbered, fresh: usize, tables: impl Iterator<Item = &'t str>) -> Failure {
+    let tables: Vec<_> = tables.map(|table| format!("`{table}`")).collect();
+    Failure::new(
+        format_args!(
+            "{batch} has the same effect on {} with one of its items fresh as with {fresh}",
+            tables.join(", ")
+        ),
+        "the body works on the items that were passed to its caller, and not on the parameter of `each`, which has the fresh \
+         ones. If its effect is meant to be the same whatever its items are, call the other methods one by one",
+    )
+}
+
 pub(super) fn no_table(unknown: &str, tables: impl Iterator<Item = String>) -> Failure {
     let tables: Vec<_> = tables.map(|table| format!("`{table}`")).collect();
     Failure::new(

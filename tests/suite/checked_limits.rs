@@ -43,8 +43,8 @@ async fn commits(#[tx] tx: &mut Tx<'_>, id: &str) -> sqlx::Result<()> {
 async fn a_delivery_without_an_end_is_given_up() {
     let world = World::new().await;
     let pool = &world.pool;
-    let kit = || Kit::new(pool).patience(Duration::from_secs(1));
-    let parts = ["the delivery of message 1 did not end within 1s", "Kit::patience"];
+    let kit = || Kit::new(pool).patience(Duration::from_secs(2));
+    let parts = ["the delivery of message 1 did not end within 2s", "Kit::patience"];
     let hangs = async {
         fails(kit().check(async |n| endless(pool, &id(n)).await).await, &parts);
         fails(kit().check(async |n| waits_for_itself(pool, &id(n), pool).await).await, &parts);
@@ -54,7 +54,7 @@ async fn a_delivery_without_an_end_is_given_up() {
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         };
-        fails(kit().check(insists).await, &["did not end within 1s", "until it succeeds: let it return the error"]);
+        fails(kit().check(insists).await, &["did not end within 2s", "until it succeeds: let it return the error"]);
         // The table is writable again, and no connection is lost.
         right(pool, "later").await.unwrap();
     };

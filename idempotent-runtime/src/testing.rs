@@ -117,6 +117,8 @@
 //!   takes longer, or runs on another pool, may be missed by [`interrupted`](Kit::interrupted).
 //! - Where a delivery awaits, and so where it can be broken off, is the network's to say. Each point is tried, and not each
 //!   time the same ones.
+//! - [`fresh_only`](Kit::fresh_only) compares contents: what a body writes beside the moment, or beside a number that the
+//!   database draws, always differs, and is not found.
 //! - An in-memory SQLite pool needs `max_connections(1)`, as everywhere.
 
 mod delivered;

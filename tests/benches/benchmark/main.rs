@@ -96,7 +96,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Two threads: the reference machine has two cores, and the servers share them.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(sections::races(&options, &mut report))?;
-    sections::programs(&options, &mut report)?;
+    let programs = sections::programs(&options, &mut report);
     report.took = start.elapsed();
     let text = report.to_markdown(&options);
     println!("{text}");
@@ -106,5 +106,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         plots::draw(&report, &folder.join("tests/benches/plots"))?;
         eprintln!("Written to {}", folder.join("BENCHMARKS.md").display());
     }
-    Ok(())
+    Ok(programs?)
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use sqlx::migrate::{Migrate, Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _};
 
-use crate::database::TableName;
+use crate::database::{Column, TableName};
 use crate::{Database, Error};
 
 /// Creates the tables `processed_messages` and `processed_messages_positions`, or brings them up to date.
@@ -39,8 +39,8 @@ pub(crate) async fn refuse_other<DB: Database>(
     table: &TableName,
 ) -> Result<(), Error> {
     let columns = DB::columns(connection, table).await?;
-    let ours = ["consumer", "sender", "key", "expires_at"].map(|name| columns.iter().any(|column| column.name == name));
-    if columns.is_empty() || ours == [true; 4] {
+    // The first version's columns: a table of an older version is ours too.
+    if columns.is_empty() || Column::are_in(&columns, &["consumer", "sender", "key", "expires_at"]) {
         return Ok(());
     }
     Err(Error::Configuration(format!(

@@ -13,7 +13,7 @@ use tracing::Span;
 use connection::{Place, acquire, restore, restore_abandoned, restore_kept};
 pub(crate) use failed::Refused;
 use failed::{Refusal, pause_after};
-pub(crate) use failed::{claim_error, failure, lost, table_error};
+pub(crate) use failed::{claim_error, lost, table_error, to_caller};
 
 use crate::__private::HandlerError;
 use crate::batch::{Batch, Messages};
@@ -287,13 +287,13 @@ impl<DB: Database> Session<'_, DB, Message> {
         Some(match (self.conclude(refused).await, replay) {
             (Settled::Replayed(StoredValue(stored)), Some(replay)) => match (replay.from_stored)(&stored) {
                 Ok(value) => Ok(Outcome::Replayed(value)),
-                Err(error) => Err(failure(consumer, Error::Replay(error))),
+                Err(error) => Err(to_caller(consumer, Error::Replay(error))),
             },
             (Settled::Replayed(_), None) => unreachable!("only a handler with `replay` asks for stored values"),
             (Settled::Duplicate(duplicate), _) => Ok(Outcome::Duplicate(duplicate)),
             (Settled::Stale(stale), _) => Ok(Outcome::Stale(stale)),
             (Settled::Expired(expired), _) => Ok(Outcome::Expired(expired)),
-            (Settled::Failed(error), _) => Err(failure(consumer, error)),
+            (Settled::Failed(error), _) => Err(to_caller(consumer, error)),
             (Settled::Again, _) => return None,
         })
     }
@@ -350,7 +350,7 @@ impl<DB: Database> Session<'_, DB, Messages> {
         let consumer = self.work.handler().consumer();
         Some(match settled {
             Ok(outcomes) => Ok(Batch { output: None, outcomes }),
-            Err(error) => Err(failure(consumer, error)),
+            Err(error) => Err(to_caller(consumer, error)),
         })
     }
 }

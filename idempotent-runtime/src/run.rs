@@ -9,7 +9,7 @@ use crate::claim::Claim;
 use crate::database::{Failed, Progress};
 use crate::message::Message;
 use crate::observe::Timer;
-use crate::process::{Work, failure, lost};
+use crate::process::{Work, lost, to_caller};
 use crate::replay::{Replay, StoredValue};
 use crate::seen::Memory;
 use crate::store::Settings;
@@ -141,7 +141,7 @@ impl<'s, DB: Database> Run<'s, DB, Message> {
                 observe::failed(consumer, HANDLER);
                 Err(error)
             }
-            (_, Err(error)) => Err(failure(consumer, error)),
+            (_, Err(error)) => Err(to_caller(consumer, error)),
         }
     }
 }
@@ -186,7 +186,7 @@ impl<'s, DB: Database> Run<'s, DB, Messages> {
                 observe::failed(consumer, HANDLER);
                 Err(error)
             }
-            (_, Err(error)) => Err(failure(consumer, error)),
+            (_, Err(error)) => Err(to_caller(consumer, error)),
         }
     }
 }

@@ -99,7 +99,7 @@ async fn old_table<DB: Database>(
     if columns.is_empty() {
         return Err(refused(&format!("there is no table `{table}` to adopt")));
     }
-    if has_columns(&columns, &OF_CLAIMS) {
+    if Column::are_in(&columns, &OF_CLAIMS) {
         return Err(refused(&format!(
             "`{table}` holds claims of this library, whose keys have their stored form already: name the table that \
              hand-written code has filled"
@@ -131,10 +131,6 @@ async fn old_table<DB: Database>(
 
 /// What tells a claim table from one that hand-written code has made.
 const OF_CLAIMS: [&str; 6] = ["consumer", "sender", "key", "expires_at", "fingerprint", "value"];
-
-fn has_columns(columns: &[Column], names: &[&str]) -> bool {
-    names.iter().all(|name| columns.iter().any(|column| column.name == *name))
-}
 
 /// Whether it can stand between any database's quotes.
 fn plain(name: &str) -> bool {

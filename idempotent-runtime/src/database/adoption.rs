@@ -106,6 +106,13 @@ fn text(bytes: Vec<u8>) -> Result<String, sqlx::Error> {
     })
 }
 
+impl Column {
+    /// Whether a table with these columns has all of those names.
+    pub(crate) fn are_in(columns: &[Self], names: &[&str]) -> bool {
+        names.iter().all(|name| columns.iter().any(|column| column.name == *name))
+    }
+}
+
 impl OldTable {
     /// Counts the rows that have no id, or no consumer.
     fn count_of_nameless(&self, quote: char) -> String {

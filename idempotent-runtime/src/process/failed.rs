@@ -36,7 +36,7 @@ impl Refusal {
 }
 
 /// What the handler returns for an error of the library's own.
-pub(crate) fn failure<E: HandlerError>(consumer: &'static str, error: Error) -> E {
+pub(crate) fn to_caller<E: HandlerError>(consumer: &'static str, error: Error) -> E {
     observe::failed(consumer, error.kind());
     E::from_error(error)
 }

@@ -50,10 +50,21 @@ impl Goals {
     fn add(&mut self, what: &str, bound: Bound, value: Spread) {
         let Spread { low, median, high } = value;
         let spread = if low < high { format!("{low:.2} to {high:.2}") } else { String::new() };
-        let _ = writeln!(self.0, "| {what} | {bound} | {median:.2} | {spread} | {} |", bound.verdict(value));
+        self.row(what, bound, &format!("{median:.2}"), &spread, value);
     }
 
-    /// Of a value that was counted, or measured once.
+    fn row(&mut self, what: &str, bound: Bound, shown: &str, spread: &str, value: Spread) {
+        let _ = writeln!(self.0, "| {what} | {bound} | {shown} | {spread} | {} |", bound.verdict(value));
+    }
+
+    /// Of a value that is a whole number.
+    fn count(&mut self, what: &str, most: usize, value: usize) {
+        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        let [bound, of] = [most, value].map(|count| count as f64);
+        self.row(what, Bound::AtMost(bound), &value.to_string(), "", Spread { low: of, median: of, high: of });
+    }
+
+    /// Of a value that was measured once.
     fn one(&mut self, what: &str, bound: Bound, value: f64) {
         self.add(what, bound, Spread { low: value, median: value, high: value });
     }
@@ -69,13 +80,12 @@ pub(crate) fn write(text: &mut String, report: &Report) -> std::fmt::Result {
         let kind = trips.kind.name();
         let ((fresh, duplicate), (_, cached)) = (of(Way::Attribute), of(Way::Cached));
         for (what, most, value) in [
-            ("fresh, verified", 4.0, fresh),
-            ("fresh, verified: the long-term goal", 3.0, fresh),
-            ("duplicate", 2.0, duplicate),
-            ("cached duplicate", 0.0, cached),
+            ("fresh, verified", 4, fresh),
+            ("fresh, verified: the long-term goal", 3, fresh),
+            ("duplicate", 2, duplicate),
+            ("cached duplicate", 0, cached),
         ] {
-            #[expect(clippy::cast_precision_loss, reason = "a handful")]
-            goals.one(&format!("{kind}, awaited round trips, {what}"), Bound::AtMost(most), value as f64);
+            goals.count(&format!("{kind}, awaited round trips, {what}"), most, value);
         }
     }
     for kind in KINDS {

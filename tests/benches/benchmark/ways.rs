@@ -193,7 +193,7 @@ macro_rules! ways {
 
                 async fn idle(&self) {
                     for pool in [&self.pool, &self.pinging] {
-                        while pool.num_idle() < pool.size() as usize {
+                        while pool.num_idle() != pool.size() as usize {
                             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
                         }
                     }

@@ -41,7 +41,9 @@ impl<DB: Database + Inspect> Kit<DB> {
     /// dropped future has left on it; so this is when those have had their effect.
     async fn settled(&self) {
         let pool = self.store.pool();
-        let taken = || pool.size().saturating_sub(u32::try_from(pool.num_idle()).unwrap_or(u32::MAX));
+        // sqlx counts a connection as idle after others may take it, so the count can be below zero for a moment.
+        let idle = || u32::try_from(pool.num_idle()).unwrap_or(0);
+        let taken = || pool.size().saturating_sub(idle());
         let begun = Instant::now();
         while taken() > self.kept.load(Ordering::Relaxed) && begun.elapsed() < SETTLES {
             sqlx_core::rt::sleep(SETTLES_SOON).await;

@@ -1,5 +1,6 @@
 //! The tests' own statements, each time on a connection of their own.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection, Row as _, SqliteConnection};
@@ -8,8 +9,9 @@ use url::Url;
 use crate::database::Kind;
 use crate::server::Engine;
 
-/// A statement that takes longer waits for something that will not happen.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// A statement that takes longer waits for something that will not happen. CREATE and DROP DATABASE write all that is not
+/// written yet, and have taken over half a minute where others were busy with the disk.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Runs a statement.
 pub(crate) async fn execute(kind: Kind, admin: &Url, statement: &str) -> Result<(), sqlx::Error> {
@@ -67,5 +69,6 @@ pub(crate) async fn run(kind: Kind, admin: &Url, statement: &str) -> Result<Vec<
             }
         }
     };
-    tokio::time::timeout(TIMEOUT, running).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    let no_answer = || std::io::Error::new(ErrorKind::TimedOut, format!("no answer in {TIMEOUT:?}"));
+    tokio::time::timeout(TIMEOUT, running).await.unwrap_or_else(|_| Err(no_answer().into()))
 }

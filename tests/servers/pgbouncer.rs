@@ -8,7 +8,7 @@ use url::Url;
 use crate::process::{Ended, Plan, Process, find_program};
 use crate::server::free_port;
 
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Whoever comes gets in: it is private, and ends with the test.
 const PREPARE: &str = r"

@@ -13,7 +13,7 @@ use crate::database::{Database, Kind, unique};
 use crate::process::{Ended, Plan, Process};
 
 /// A server that is not ready by then has failed. A cold disk takes most of it.
-const START_TIMEOUT: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(3);
 const POLL: Duration = Duration::from_millis(20);
 
 /// What a private server keeps of what it has acknowledged.

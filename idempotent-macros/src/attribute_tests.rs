@@ -48,8 +48,8 @@ fn a_handler_is_rewritten_and_registered() {
     let [Item::Fn(function)] = items.as_slice() else { panic!("one function") };
     assert_eq!(
         display(&function.sig),
-        "async fn grant(tx: impl ::idempotent_runtime::IntoSource<'_, ::idempotent_runtime::__private::Postgres>, \
-         event: &Event) -> \
+        "async fn grant<Lent, Via: ::idempotent_runtime::IntoSourceFor<Lent, ::idempotent_runtime::__private::Postgres>>(\
+         tx: Via, event: &Event) -> \
          sqlx::Result<::idempotent_runtime::Outcome<i64>>"
     );
     let body = squeezed(&function.block);
@@ -60,25 +60,35 @@ fn a_handler_is_rewritten_and_registered() {
 }
 
 #[test]
-fn a_public_handler_has_a_named_source() {
+fn the_source_has_a_named_type_where_no_type_arguments_or_traits_can_tell() {
     let signature = |item: TokenStream| match parse(expand(quote!(key = "{id}"), item)).remove(0) {
         Item::Fn(function) => display(&function.sig),
         _ => panic!("a function"),
     };
-    let named = signature(quote!(
-        pub async fn f(tx: &mut SqliteTransaction<'_>, id: u8) -> sqlx::Result<()> {
-            Ok(())
+    for parameters in [quote!(tx: &mut SqliteTransaction<'_>), quote!(&self, tx: &mut SqliteTransaction<'_>)] {
+        for visibility in [quote!(pub), quote!(pub(crate)), quote!()] {
+            let may_be_a_traits = visibility.is_empty() && parameters.to_string().contains("self");
+            let signature = signature(quote!(
+                #visibility async fn f(#parameters, id: u8) -> sqlx::Result<()> {
+                    Ok(())
+                }
+            ));
+            let expected = if may_be_a_traits {
+                "async fn f(&self, tx: impl ::idempotent_runtime::IntoSource<'_, "
+            } else {
+                "async fn f<Lent, Via: ::idempotent_runtime::IntoSourceFor<Lent, "
+            };
+            assert!(signature.starts_with(expected), "{signature}");
+            assert_eq!(signature.contains("tx: Via, id: u8)"), !may_be_a_traits, "{signature}");
         }
-    ));
-    assert!(named.starts_with("async fn f<'via, Via: "), "{named}");
-    assert!(named.contains("(tx: Via, id: u8)"), "{named}");
+    }
     // The names are not those of the user.
     let taken = quote!(
         pub async fn f(tx: &mut SqliteTransaction<'_>, id: u8) -> sqlx::Result<Via> {
             Via::new()
         }
     );
-    assert!(signature(taken).contains("<'via, Via2: "));
+    assert!(signature(taken).contains("<Lent, Via2: "));
     // Explicit type arguments keep their meaning.
     let generic = quote!(
         pub async fn f<T>(tx: &mut SqliteTransaction<'_>, id: T) -> sqlx::Result<()> {
@@ -94,7 +104,7 @@ fn lifetimes_that_nothing_names_any_more_are_gone() {
         async fn f<'t, 'c, 'e>(tx: &'t mut PgTransaction<'c>, id: &'e str) -> sqlx::Result<&'e str> { g::<'c>() }
     };
     let Item::Fn(function) = parse(expand(quote!(key = "{id}"), item)).remove(0) else { panic!("a function") };
-    assert!(display(&function.sig).starts_with("async fn f<'c, 'e>("), "{}", display(&function.sig));
+    assert!(display(&function.sig).starts_with("async fn f<'c, 'e, Lent, "), "{}", display(&function.sig));
 }
 
 #[test]
@@ -121,7 +131,7 @@ fn all_errors_are_reported_and_the_function_stays() {
         assert!(messages.iter().any(|message| message.contains(expected)), "{expected}: {messages:#?}");
     }
     assert_eq!(messages.len(), 9, "{messages:#?}");
-    assert!(display(&function.sig).contains("tx: impl ::idempotent_runtime::IntoSource"));
+    assert!(display(&function.sig).contains("Via: ::idempotent_runtime::IntoSourceFor<Lent"));
 }
 
 #[test]
@@ -208,7 +218,7 @@ fn each_option_about_time_order_and_replies_reaches_the_message() {
         r#".part("event.order",&event.order).finish(),&event.version)"#,
         r#".optional("event.cents",&event.cents).digest())"#,
         "if_expired:::idempotent_runtime::__private::IfExpired::Skip",
-        "session.settle_or_replay(refused,",
+        "why.settled_or_replayed(",
         "run.finish_and_store(result,",
     ] {
         assert!(body.contains(part), "{part} in {body}");
@@ -224,12 +234,12 @@ fn a_renamed_library_is_found() {
     );
     let renamed = Dependency::Renamed("messages".to_owned());
     let output = squeezed(expand_in(quote!(key = "{id}"), handler.clone(), Some("billing"), &renamed));
-    assert!(output.contains("impl::messages::IntoSource<"), "{output}");
+    assert!(output.contains("Via:::messages::IntoSourceFor<"), "{output}");
     assert!(!output.contains("idempotent_runtime"), "{output}");
     // A path that is given counts.
     let output =
         squeezed(expand_in(quote!(key = "{id}", crate = ::facade::rt), handler, Some("billing"), &Dependency::Absent));
-    assert!(output.contains("impl::facade::rt::IntoSource<"), "{output}");
+    assert!(output.contains("Via:::facade::rt::IntoSourceFor<"), "{output}");
 }
 
 #[test]

@@ -55,30 +55,31 @@ pub(crate) fn handler(handler: &Handler<'_>, runtime: &Runtime) -> TokenStream {
     // A missing `From<Error>` is about the user's error type, so this is where the compiler should point.
     let at_error = span.located_at(output.error);
     let result = Ident::new("result", at_error);
-    let (replay, settle, finish) = if settings.replay {
+    let (replay, settled, finish) = if settings.replay {
         // Whether the value can be stored is a matter of its type.
         let place = types::anchor(output.value.as_ref().unwrap_or(&output.inferred));
         let Runtime { private: at_value, .. } = runtime.located_at(place);
         let json = quote_spanned!(span.located_at(place)=> #at_value::Replay::json());
         (
             quote_spanned!(span=> let replay = #json;),
-            quote_spanned!(at_error=> session.settle_or_replay(refused, #private::Some(replay)).await),
+            quote_spanned!(at_error=> why.settled_or_replayed(#private::Some(replay))),
             quote_spanned!(at_error=> run.finish_and_store(#result, #private::Some(replay)).await),
         )
     } else {
-        let settle = quote_spanned!(at_error=> session.settle(refused).await);
-        (TokenStream::new(), settle, quote_spanned!(at_error=> run.finish(#result).await))
+        let settled = quote_spanned!(at_error=> why.settled());
+        (TokenStream::new(), settled, quote_spanned!(at_error=> run.finish(#result).await))
     };
     let once = quote_spanned! {span=>
         // A conflict before the body has run makes the loop begin again.
+        let mut refused = #private::None;
         let mut run = loop {
-            let refused = match session.begin().await {
+            refused = match session.begin(refused).await {
                 #private::Ok(run) => break run,
-                #private::Err(refused) => refused,
+                #private::Err(why) => match #settled {
+                    #private::Ok(outcome) => return outcome,
+                    #private::Err(why) => #private::Some(why),
+                },
             };
-            if let #private::Some(outcome) = #settle {
-                return outcome;
-            }
         };
         let span = run.span();
         #fresh

@@ -3,10 +3,7 @@
 use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
 use syn::punctuated::{Pair, Punctuated};
-use syn::{
-    FnArg, GenericParam, Lifetime, LifetimeParam, PatType, ReturnType, Token, Type, TypeParam, TypeParamBound,
-    Visibility,
-};
+use syn::{FnArg, GenericParam, PatType, ReturnType, Token, Type, TypeParam, TypeParamBound, Visibility};
 
 use crate::display::display;
 use crate::runtime::Runtime;
@@ -58,11 +55,11 @@ fn rewrite(signature: &Signature, runtime: &Runtime) -> syn::Signature {
         **ty = Type::Verbatim(output.rewritten.clone());
     }
     drop_unused_lifetimes(signature, &mut rewritten);
-    if let SourceType::Named { lifetime, name, parameter } = source {
-        let bound = types::source_bound(&parameter.ty, &lifetime, runtime);
+    if let SourceType::Named { lent, name, parameter } = source {
+        let bound = types::source_bound(&parameter.ty, Some(&lent), runtime);
         let mut param = TypeParam::from(name);
         param.bounds.push(TypeParamBound::Verbatim(bound));
-        rewritten.generics.params.insert(0, GenericParam::Lifetime(LifetimeParam::new(lifetime)));
+        rewritten.generics.params.push(GenericParam::Type(lent.into()));
         rewritten.generics.params.push(GenericParam::Type(param));
     }
     rewritten
@@ -70,28 +67,29 @@ fn rewrite(signature: &Signature, runtime: &Runtime) -> syn::Signature {
 
 /// How the type of the transaction's source is written.
 enum SourceType<'a> {
-    /// `impl IntoSource<'_, DB>`, wherever it can be.
+    /// With type parameters in the place of `impl` and of its lifetime: a lifetime in the bound makes the compiler prove all
+    /// that sqlx asks for anew in each handler, and in a public function `impl Trait` is a lint of clippy's.
+    Named { lent: Ident, name: Ident, parameter: &'a Parameter },
+    /// `impl IntoSource<'_, DB>`, where type parameters would show: in `function::<T>`, if there are others, and in a
+    /// method that may be a trait's, which has as many as its declaration.
     Anonymous,
-    /// In a public function `impl Trait` is a lint of clippy's, so this is the type parameter in its place. It must not
-    /// show in `function::<T>`, so functions with type parameters of their own go without it.
-    Named { lifetime: Lifetime, name: Ident, parameter: &'a Parameter },
 }
 
 impl<'a> SourceType<'a> {
     fn choose(signature: &'a Signature) -> Self {
         let function = &signature.function;
-        let public = matches!(function.visibility, Visibility::Public(_));
+        let may_be_a_traits =
+            matches!(function.visibility, Visibility::Inherited) && function.signature.receiver().is_some();
         let mut generics = function.signature.generics.params.iter();
         let mut transactions = signature.with_role(Role::Transaction);
         match (transactions.next(), transactions.next()) {
             (Some(parameter), None)
-                if public
+                if !may_be_a_traits
                     && parameter.is_replaced()
                     && generics.all(|param| matches!(param, GenericParam::Lifetime(_))) =>
             {
-                let ident = unused_name("via", signature);
-                let lifetime = Lifetime { apostrophe: Span::mixed_site(), ident };
-                Self::Named { lifetime, name: unused_name("Via", signature), parameter }
+                let [lent, name] = ["Lent", "Via"].map(|name| unused_name(name, signature));
+                Self::Named { lent, name, parameter }
             }
             _ => Self::Anonymous,
         }
@@ -134,7 +132,7 @@ fn inputs(signature: &Signature, runtime: &Runtime, source: &SourceType<'_>) -> 
             (_, SourceType::Named { name, .. }) => Type::Verbatim(name.to_token_stream()),
             (_, SourceType::Anonymous) => {
                 let at_type = span.located_at(types::anchor(&parameter.ty));
-                let bound = types::source_bound(&parameter.ty, &Lifetime::new("'_", at_type), runtime);
+                let bound = types::source_bound(&parameter.ty, None, runtime);
                 Type::Verbatim(quote_spanned!(at_type=> impl #bound))
             }
         };

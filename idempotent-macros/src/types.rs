@@ -107,17 +107,19 @@ pub(crate) fn transaction_of_pool(ty: &Type) -> Option<String> {
     Some(transaction.replace("DB", &database))
 }
 
-/// The trait that a source of the transaction `&mut referent` implements.
-pub(crate) fn source_bound(ty: &Type, lifetime: &Lifetime, runtime: &Runtime) -> TokenStream {
+/// The trait that a source of the transaction `&mut referent` implements. Its lifetime is anonymous, or in the type `lent`.
+pub(crate) fn source_bound(ty: &Type, lent: Option<&Ident>, runtime: &Runtime) -> TokenStream {
     let Runtime { path, private, .. } = runtime.located_at(anchor(ty));
     let span = Span::mixed_site().located_at(anchor(ty));
-    database(ty, &private).map_or_else(
-        || {
+    match (database(ty, &private), lent) {
+        (Some(database), Some(lent)) => quote_spanned!(span=> #path::IntoSourceFor<#lent, #database>),
+        (Some(database), None) => quote_spanned!(span=> #path::IntoSource<'_, #database>),
+        (None, lent) => {
             let referent = with_lifetimes(passing(ty).1, "'static");
-            quote_spanned!(span=> #private::SourceOf<#lifetime, #referent>)
-        },
-        |database| quote_spanned!(span=> #path::IntoSource<#lifetime, #database>),
-    )
+            let lent = lent.map_or_else(|| quote_spanned!(span=> #path::Lent<'_>), ToTokens::to_token_stream);
+            quote_spanned!(span=> #private::SourceOf<#lent, #referent>)
+        }
+    }
 }
 
 /// The source that an argument with this bound becomes.
@@ -125,7 +127,7 @@ pub(crate) fn source(ty: &Type, argument: &Ident, runtime: &Runtime) -> TokenStr
     let Runtime { private, .. } = runtime.located_at(anchor(ty));
     let span = Span::mixed_site().located_at(anchor(ty));
     if database(ty, &private).is_some() {
-        quote_spanned!(Span::mixed_site()=> #private::Into::into(#argument))
+        quote_spanned!(Span::mixed_site()=> #private::IntoSourceFor::into_source(#argument))
     } else {
         quote_spanned!(span=> #private::SourceOf::source(#argument))
     }

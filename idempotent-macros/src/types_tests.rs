@@ -1,4 +1,4 @@
-use quote::quote;
+use quote::{format_ident, quote};
 use syn::{ReturnType, Type, parse_quote};
 
 use super::{
@@ -13,20 +13,25 @@ fn runtime() -> Runtime {
 }
 
 fn bound_of(ty: &Type) -> String {
-    source_bound(ty, &parse_quote!('_), &runtime()).to_string().replace(' ', "")
+    source_bound(ty, Some(&format_ident!("L")), &runtime()).to_string().replace(' ', "")
 }
 
 #[test]
 fn the_usual_transactions_name_their_database() {
-    assert_eq!(bound_of(&parse_quote!(&mut PgTransaction<'_>)), "rt::IntoSource<'_,rt::__private::Postgres>");
-    assert_eq!(bound_of(&parse_quote!(&'a mut sqlx::MySqlTransaction<'a>)), "rt::IntoSource<'_,rt::__private::MySql>");
-    assert_eq!(bound_of(&parse_quote!(&mut SqliteConnection)), "rt::IntoSource<'_,rt::__private::Sqlite>");
-    assert_eq!(bound_of(&parse_quote!(&mut sqlx::Transaction<'_, sqlx::Sqlite>)), "rt::IntoSource<'_,sqlx::Sqlite>");
+    assert_eq!(bound_of(&parse_quote!(&mut PgTransaction<'_>)), "rt::IntoSourceFor<L,rt::__private::Postgres>");
+    assert_eq!(
+        bound_of(&parse_quote!(&'a mut sqlx::MySqlTransaction<'a>)),
+        "rt::IntoSourceFor<L,rt::__private::MySql>"
+    );
+    assert_eq!(bound_of(&parse_quote!(&mut SqliteConnection)), "rt::IntoSourceFor<L,rt::__private::Sqlite>");
+    assert_eq!(bound_of(&parse_quote!(&mut sqlx::Transaction<'_, sqlx::Sqlite>)), "rt::IntoSourceFor<L,sqlx::Sqlite>");
 }
 
 #[test]
 fn an_alias_is_asked_for_its_database() {
-    assert_eq!(bound_of(&parse_quote!(&mut Tx<'a>)), "rt::__private::SourceOf<'_,Tx<'static>>");
+    assert_eq!(bound_of(&parse_quote!(&mut Tx<'a>)), "rt::__private::SourceOf<L,Tx<'static>>");
+    let anonymous = source_bound(&parse_quote!(&mut Tx<'a>), None, &runtime()).to_string().replace(' ', "");
+    assert_eq!(anonymous, "rt::__private::SourceOf<rt::Lent<'_>,Tx<'static>>");
     // A user's own `Transaction` alias has no database among its arguments.
     assert!(bound_of(&parse_quote!(&mut Transaction<'_>)).contains("SourceOf"));
 }

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::__private::HandlerError;
 use crate::catalog::{Handler, IfExpired};
 use crate::claim::Claim;
 use crate::database::{Admission, Bulk, Verdict};
 use crate::message::Message;
 use crate::outcome::{Expired, Identity, InProgress, OccurredInFuture};
-use crate::process::Work;
+use crate::process::{Refused, Work, to_caller};
 use crate::seen::Memory;
 use crate::store::Settings;
 use crate::{Error, observe};
@@ -88,25 +89,6 @@ impl Messages {
             item.claim.clone().filter(|_| *outcome == ItemOutcome::Processed)
         };
         self.items.iter().zip(outcomes).filter_map(fresh).collect()
-    }
-
-    /// What a batch that may not run leads to.
-    pub(crate) fn judged(&self, verdict: Verdict) -> Result<Vec<ItemOutcome>, Error> {
-        let identity = |index: usize| self.items.get(index).map_or_else(|| self.identity(), Message::identity);
-        match verdict {
-            Verdict::New(outcomes) | Verdict::NoneFresh(outcomes) => {
-                self.observe(&outcomes);
-                Ok(outcomes)
-            }
-            Verdict::Expired(index) => {
-                observe::expired(&identity(index));
-                Err(Error::Expired(Expired(identity(index))))
-            }
-            Verdict::Ahead(index) => Err(Error::OccurredInFuture(OccurredInFuture(identity(index)))),
-            Verdict::Conflict | Verdict::Duplicate | Verdict::Stale => {
-                Err(Error::InProgress(InProgress(self.identity())))
-            }
-        }
     }
 
     /// Logs and counts what became of each item.
@@ -280,5 +262,44 @@ impl Work for Messages {
 
     fn cached<'a>(&'a self, _settings: &'a Settings) -> Option<Memory<'a>> {
         None
+    }
+
+    type Settled = Result<Vec<ItemOutcome>, Error>;
+
+    fn failed(error: Error) -> Self::Settled {
+        Err(error)
+    }
+
+    fn judged(&self, verdict: Verdict) -> Result<Vec<ItemOutcome>, Error> {
+        let identity = |index: usize| self.items.get(index).map_or_else(|| self.identity(), Message::identity);
+        match verdict {
+            Verdict::New(outcomes) | Verdict::NoneFresh(outcomes) => {
+                self.observe(&outcomes);
+                Ok(outcomes)
+            }
+            Verdict::Expired(index) => {
+                observe::expired(&identity(index));
+                Err(Error::Expired(Expired(identity(index))))
+            }
+            Verdict::Ahead(index) => Err(Error::OccurredInFuture(OccurredInFuture(identity(index)))),
+            Verdict::Conflict | Verdict::Duplicate | Verdict::Stale => {
+                Err(Error::InProgress(InProgress(self.identity())))
+            }
+        }
+    }
+}
+
+impl Refused<Result<Vec<ItemOutcome>, Error>> {
+    /// What a handler returns whose body is not to run.
+    ///
+    /// # Errors
+    ///
+    /// That is not settled.
+    pub fn settled<T, E: HandlerError>(self) -> Result<Result<Batch<T>, E>, Self> {
+        let Self::Settled(settled, consumer) = self else { return Err(self) };
+        Ok(match settled {
+            Ok(outcomes) => Ok(Batch { output: None, outcomes }),
+            Err(error) => Err(to_caller(consumer, error)),
+        })
     }
 }

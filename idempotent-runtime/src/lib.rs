@@ -351,7 +351,7 @@ pub use outcome::{Duplicate, Expired, FingerprintMismatch, InProgress, OccurredI
 pub use purge::{PurgeEnd, PurgeOptions, Purged};
 pub use replay::{ReplayError, ReplayValue};
 pub use sequence::{SequenceNumber, Stale};
-pub use source::{IntoSource, Source};
+pub use source::{IntoSource, IntoSourceFor, Lent, Source};
 pub use store::{ClaimStore, ClaimStoreBuilder, commit};
 pub use timestamp::{Timestamp, UnixMillis, UnixSeconds};
 pub use transient::{RetryArgument, Transient};

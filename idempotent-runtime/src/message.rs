@@ -2,18 +2,19 @@
 
 use std::borrow::Cow;
 
+use crate::__private::HandlerError;
 use crate::catalog::{Handler, IfExpired, Missing};
 use crate::claim::Claim;
 use crate::database::{Admission, NewClaim, Occurred, Recalled, Verdict};
 use crate::key::{self, Encoded, Fingerprint, Writer};
 use crate::outcome::{Duplicate, Expired, FingerprintMismatch, Identity, InProgress, OccurredInFuture};
-use crate::process::Work;
-use crate::replay::StoredValue;
+use crate::process::{Refused, Work, to_caller};
+use crate::replay::{Replay, StoredValue};
 use crate::seen::Memory;
 use crate::sequence::{Position, SequenceNumber, Stale};
 use crate::store::Settings;
 use crate::timestamp::Timestamp;
-use crate::{Error, observe};
+use crate::{Error, Outcome, observe};
 
 impl Writer {
     /// Writes the key of a message.
@@ -134,11 +135,6 @@ impl Message {
         }
     }
 
-    /// Whether a duplicate has to look at what its claim holds.
-    pub(crate) fn recalls(&self) -> bool {
-        self.fingerprint.is_some() || self.handler.spec().replay
-    }
-
     /// Counts that its body has run and was committed.
     pub(crate) fn observe_processed(&self) {
         match (&self.claim, &self.position) {
@@ -146,53 +142,10 @@ impl Message {
             _ => observe::processed(self.handler.consumer(), &self.sender),
         }
     }
-
-    /// What a message that may not run leads to.
-    pub(crate) fn judged(&self, verdict: Verdict) -> Settled {
-        let identity = self.identity();
-        match (verdict, &self.position) {
-            (Verdict::Stale, Some(position)) => {
-                observe::stale(position);
-                Settled::Stale(Stale(position.clone()))
-            }
-            (Verdict::Expired(_), _) => {
-                observe::expired(&identity);
-                match self.handler.spec().if_expired {
-                    IfExpired::Skip => Settled::Expired(Expired(identity)),
-                    IfExpired::Fail => Settled::Failed(Error::Expired(Expired(identity))),
-                }
-            }
-            (Verdict::Ahead(_), _) => Settled::Failed(Error::OccurredInFuture(OccurredInFuture(identity))),
-            (Verdict::Conflict, _) => Settled::Failed(Error::InProgress(InProgress(identity))),
-            (Verdict::Duplicate | Verdict::Stale | Verdict::New(_) | Verdict::NoneFresh(_), _) => {
-                observe::duplicate(&identity);
-                Settled::Duplicate(Duplicate(identity))
-            }
-        }
-    }
-
-    /// What a duplicate whose claim holds this leads to.
-    pub(crate) fn recalled(&self, identity: Identity, Recalled { fingerprint, value }: Recalled) -> Settled {
-        let differs = |stored: &[u8]| self.fingerprint.as_ref().is_some_and(|own| key::contradicts(own, stored));
-        if fingerprint.as_deref().is_some_and(differs) {
-            observe::mismatch(&identity);
-            return Settled::Failed(Error::FingerprintMismatch(FingerprintMismatch(identity)));
-        }
-        match value {
-            Some(value) if self.handler.spec().replay => {
-                observe::replayed(&identity);
-                Settled::Replayed(value)
-            }
-            _ => {
-                observe::duplicate(&identity);
-                Settled::Duplicate(Duplicate(identity))
-            }
-        }
-    }
 }
 
 /// How a delivery ends without its body.
-pub(crate) enum Settled {
+pub enum Settled {
     /// An earlier delivery did the work.
     Duplicate(Duplicate),
     /// An earlier delivery did the work, and this is what it returned.
@@ -203,8 +156,40 @@ pub(crate) enum Settled {
     Expired(Expired),
     /// It failed.
     Failed(Error),
-    /// It does not end: it starts again.
-    Again,
+}
+
+impl Refused<Settled> {
+    /// What a handler returns whose body is not to run.
+    ///
+    /// # Errors
+    ///
+    /// That is not settled.
+    pub fn settled<T, E: HandlerError>(self) -> Result<Result<Outcome<T>, E>, Self> {
+        self.settled_or_replayed(None)
+    }
+
+    /// The same for a handler with `replay`.
+    ///
+    /// # Errors
+    ///
+    /// That is not settled.
+    pub fn settled_or_replayed<T, E: HandlerError>(
+        self,
+        replay: Option<Replay<T>>,
+    ) -> Result<Result<Outcome<T>, E>, Self> {
+        let Self::Settled(settled, consumer) = self else { return Err(self) };
+        Ok(match (settled, replay) {
+            (Settled::Replayed(StoredValue(stored)), Some(replay)) => match (replay.from_stored)(&stored) {
+                Ok(value) => Ok(Outcome::Replayed(value)),
+                Err(error) => Err(to_caller(consumer, Error::Replay(error))),
+            },
+            (Settled::Replayed(_), None) => unreachable!("only a handler with `replay` asks for stored values"),
+            (Settled::Duplicate(duplicate), _) => Ok(Outcome::Duplicate(duplicate)),
+            (Settled::Stale(stale), _) => Ok(Outcome::Stale(stale)),
+            (Settled::Expired(expired), _) => Ok(Outcome::Expired(expired)),
+            (Settled::Failed(error), _) => Err(to_caller(consumer, error)),
+        })
+    }
 }
 
 #[expect(private_interfaces, reason = "sealed: not part of the public interface")]
@@ -240,5 +225,56 @@ impl Work for Message {
     fn cached<'a>(&'a self, settings: &'a Settings) -> Option<Memory<'a>> {
         let seen = settings.seen.as_ref().filter(|_| !self.recalls())?;
         Some(seen.of(&self.claim.as_ref()?.0))
+    }
+
+    type Settled = Settled;
+
+    fn failed(error: Error) -> Settled {
+        Settled::Failed(error)
+    }
+
+    fn judged(&self, verdict: Verdict) -> Settled {
+        let identity = self.identity();
+        match (verdict, &self.position) {
+            (Verdict::Stale, Some(position)) => {
+                observe::stale(position);
+                Settled::Stale(Stale(position.clone()))
+            }
+            (Verdict::Expired(_), _) => {
+                observe::expired(&identity);
+                match self.handler.spec().if_expired {
+                    IfExpired::Skip => Settled::Expired(Expired(identity)),
+                    IfExpired::Fail => Settled::Failed(Error::Expired(Expired(identity))),
+                }
+            }
+            (Verdict::Ahead(_), _) => Settled::Failed(Error::OccurredInFuture(OccurredInFuture(identity))),
+            (Verdict::Conflict, _) => Settled::Failed(Error::InProgress(InProgress(identity))),
+            (Verdict::Duplicate | Verdict::Stale | Verdict::New(_) | Verdict::NoneFresh(_), _) => {
+                observe::duplicate(&identity);
+                Settled::Duplicate(Duplicate(identity))
+            }
+        }
+    }
+
+    fn recalled(&self, identity: Identity, Recalled { fingerprint, value }: Recalled) -> Settled {
+        let differs = |stored: &[u8]| self.fingerprint.as_ref().is_some_and(|own| key::contradicts(own, stored));
+        if fingerprint.as_deref().is_some_and(differs) {
+            observe::mismatch(&identity);
+            return Settled::Failed(Error::FingerprintMismatch(FingerprintMismatch(identity)));
+        }
+        match value {
+            Some(value) if self.handler.spec().replay => {
+                observe::replayed(&identity);
+                Settled::Replayed(value)
+            }
+            _ => {
+                observe::duplicate(&identity);
+                Settled::Duplicate(Duplicate(identity))
+            }
+        }
+    }
+
+    fn recalls(&self) -> bool {
+        self.fingerprint.is_some() || self.handler.spec().replay
     }
 }

@@ -2,7 +2,7 @@
 
 pub use core::option::Option::{self, None, Some};
 pub use core::result::Result::{self, Err, Ok};
-pub use core::{concat, convert::Into, file, line, module_path};
+pub use core::{concat, file, line, module_path};
 
 pub use inventory;
 #[cfg(feature = "mysql")]
@@ -17,6 +17,7 @@ pub use crate::catalog::{IfExpired, Isolation, Missing, Registered, Spec, handle
 pub use crate::key::{Encoded, Template, Writer};
 pub use crate::message::Message;
 pub use crate::replay::Replay;
+pub use crate::source::IntoSourceFor;
 pub use tracing::Instrument;
 
 pub use crate::transient::{AnyError, AsAnyError, AsSharedError, NoError, OwnError, Probe, again};
@@ -56,23 +57,29 @@ impl TransactionParam for sqlx::SqliteConnection {
     type Database = sqlx::Sqlite;
 }
 
-/// [`IntoSource`](crate::IntoSource) for a parameter whose type is an alias. That it is no transaction is said where the
+/// [`IntoSourceFor`] for a parameter whose type is an alias. That it is no transaction is said where the
 /// source is made, and not again for each mention of the parameter in the signature.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for the transaction of an `#[idempotent]` handler",
     label = "pass `&pool` or `&store`, `&mut *tx` to join a transaction, or `&mut connection`, all of the database of `{P}`",
     note = "a pool in an `Arc` is passed as `&*pool`"
 )]
-pub trait SourceOf<'c, P: ?Sized> {
+pub trait SourceOf<L, P: ?Sized> {
     /// The source itself.
-    fn source(self) -> crate::Source<'c, P::Database>
+    fn source<'c>(self) -> crate::Source<'c, P::Database>
     where
+        Self: 'c,
+        L: 'c,
         P: TransactionParam;
 }
 
 #[diagnostic::do_not_recommend]
-impl<'c, P: TransactionParam, S: Into<crate::Source<'c, P::Database>>> SourceOf<'c, P> for S {
-    fn source(self) -> crate::Source<'c, P::Database> {
+impl<'l, P: TransactionParam, S: Into<crate::Source<'l, P::Database>>> SourceOf<crate::Lent<'l>, P> for S {
+    fn source<'c>(self) -> crate::Source<'c, P::Database>
+    where
+        Self: 'c,
+        crate::Lent<'l>: 'c,
+    {
         self.into()
     }
 }

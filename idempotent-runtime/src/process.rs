@@ -15,19 +15,17 @@ pub(crate) use failed::Refused;
 use failed::{Refusal, pause_after};
 pub(crate) use failed::{claim_error, lost, table_error, to_caller};
 
-use crate::__private::HandlerError;
-use crate::batch::{Batch, Messages};
+use crate::batch::Messages;
 use crate::catalog::Handler;
-use crate::database::{self, Admission, Failure, Progress, Verdict};
-use crate::message::{Message, Settled};
+use crate::database::{self, Admission, Failure, Progress, Recalled, Verdict};
+use crate::message::Message;
 use crate::observe::Timer;
 use crate::outcome::{Identity, InProgress};
-use crate::replay::{Replay, StoredValue};
 use crate::run::Run;
 use crate::seen::Memory;
 use crate::source::Kind;
 use crate::store::Settings;
-use crate::{Database, Error, Outcome, Source, observe};
+use crate::{Database, Error, Source, observe};
 
 /// How often begin and claim are tried again after a conflict. The body has not run, so this needs nobody's leave.
 const CLAIM_RETRIES: usize = 10;
@@ -56,6 +54,25 @@ pub trait Work: Send + Sync {
 
     /// Where it is remembered once it is committed.
     fn cached<'a>(&'a self, settings: &'a Settings) -> Option<Memory<'a>>;
+
+    /// How it ends without its body.
+    type Settled: Send;
+
+    /// By an error.
+    fn failed(error: Error) -> Self::Settled;
+
+    /// By what the database has judged.
+    fn judged(&self, verdict: Verdict) -> Self::Settled;
+
+    /// Whether a duplicate has to look at what its claim holds.
+    fn recalls(&self) -> bool {
+        false
+    }
+
+    /// By what the claim of a duplicate holds.
+    fn recalled(&self, identity: Identity, _recalled: Recalled) -> Self::Settled {
+        Self::failed(Error::InProgress(InProgress(identity)))
+    }
 }
 
 /// One delivery on its way through a handler. Outlives the transaction, so that it can bring the connection back.
@@ -115,12 +132,22 @@ fn open<DB: Database, W: Work>(work: W, source: Source<'_, DB>) -> Session<'_, D
 }
 
 impl<DB: Database, W: Work> Session<'_, DB, W> {
-    /// Begins a transaction or joins the caller's, and claims the message in it.
+    /// Begins a transaction or joins the caller's, and claims the message in it. Takes why it could not before, and settles
+    /// that first: one future for both, since each that a handler awaits is compiled in each handler.
     ///
     /// # Errors
     ///
-    /// The message is not to be processed now: [`settle`](Session::settle) says what becomes of it.
-    pub async fn begin(&mut self) -> Result<Run<'_, DB, W>, Refused> {
+    /// The message is not to be processed now. If it is not settled yet, it is to begin again.
+    pub async fn begin(&mut self, refused: Option<Refused<W::Settled>>) -> Result<Run<'_, DB, W>, Refused<W::Settled>> {
+        if let Some(refused) = refused
+            && let Some(settled) = self.conclude(refused).await
+        {
+            return Err(Refused::Settled(settled, self.work.handler().consumer()));
+        }
+        self.attempt().await.map_err(Refused::Yet)
+    }
+
+    async fn attempt(&mut self) -> Result<Run<'_, DB, W>, Refusal> {
         if let Some(error) = self.work.take_refusal() {
             return Refusal::failed(error);
         }
@@ -131,7 +158,7 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
         let seen = if matches!(link, Link::Pool { .. }) { work.cached(settings) } else { None };
         if seen.is_some_and(|memory| memory.is_seen()) {
             observe::seen(consumer);
-            return Err(Refused(Refusal::Verdict(Verdict::Duplicate)));
+            return Err(Refusal::Verdict(Verdict::Duplicate));
         }
         let timer = Timer::start();
         let admission = work.admission(settings);
@@ -194,7 +221,7 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
                     observe::conflict(consumer);
                     return Refusal::again(pause);
                 }
-                Err(Refused(Refusal::Verdict(verdict)))
+                Err(Refusal::Verdict(verdict))
             }
             // The caller's transaction is not there any more.
             Err(sqlx::Error::BeginFailed) if of_transaction => {
@@ -222,6 +249,41 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
                 }
             }
         }
+    }
+
+    /// How the delivery ends; nothing where it is to begin again, after a pause.
+    async fn conclude(&mut self, refused: Refused<W::Settled>) -> Option<W::Settled> {
+        let settled = match refused {
+            Refused::Settled(settled, _) => settled,
+            Refused::Yet(Refusal::Again(pause)) => {
+                self.pause(pause).await;
+                return None;
+            }
+            Refused::Yet(Refusal::Failed(error)) => W::failed(error),
+            Refused::Yet(Refusal::Verdict(Verdict::Duplicate)) if self.work.recalls() => self.recall().await?,
+            Refused::Yet(Refusal::Verdict(verdict)) => self.work.judged(verdict),
+        };
+        self.recover().await;
+        Some(settled)
+    }
+
+    /// What the claim of a duplicate says; nothing where somebody has deleted it since.
+    async fn recall(&mut self) -> Option<W::Settled> {
+        let identity = self.work.identity();
+        let connection = match &mut self.link {
+            Link::Pool { connection: Some(connection), .. } => &mut **connection,
+            Link::Pool { connection: None, .. } => unreachable!("a verdict comes from a connection"),
+            Link::Leased(connection) => &mut **connection,
+            Link::Bare(connection) | Link::Transaction(connection) => &mut **connection,
+        };
+        let of = [&*identity.consumer, &*identity.sender, &*identity.key];
+        let recalled = DB::recall(connection, &self.settings.statements, of).await;
+        Some(match recalled {
+            Ok(Some(recalled)) => self.work.recalled(identity, recalled),
+            Ok(None) if !self.joined && self.claim_pauses.next().is_some() => return None,
+            Ok(None) => W::failed(Error::InProgress(InProgress(identity))),
+            Err(error) => W::failed(table_error(error, &self.settings.statements)),
+        })
     }
 
     /// Others may use the connection meanwhile.
@@ -268,90 +330,6 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
             Link::Pool { connection: None, .. } | Link::Leased(_) | Link::Bare(_) | Link::Transaction(_) => {}
         }
         self.progress = Progress::Clean;
-    }
-}
-
-impl<DB: Database> Session<'_, DB, Message> {
-    /// Ends a delivery whose body is not to run; nothing where it has to begin again.
-    pub async fn settle<T, E: HandlerError>(&mut self, refused: Refused) -> Option<Result<Outcome<T>, E>> {
-        self.settle_or_replay(refused, None).await
-    }
-
-    /// The same for a handler with `replay`.
-    pub async fn settle_or_replay<T, E: HandlerError>(
-        &mut self,
-        refused: Refused,
-        replay: Option<Replay<T>>,
-    ) -> Option<Result<Outcome<T>, E>> {
-        let consumer = self.work.handler().consumer();
-        Some(match (self.conclude(refused).await, replay) {
-            (Settled::Replayed(StoredValue(stored)), Some(replay)) => match (replay.from_stored)(&stored) {
-                Ok(value) => Ok(Outcome::Replayed(value)),
-                Err(error) => Err(to_caller(consumer, Error::Replay(error))),
-            },
-            (Settled::Replayed(_), None) => unreachable!("only a handler with `replay` asks for stored values"),
-            (Settled::Duplicate(duplicate), _) => Ok(Outcome::Duplicate(duplicate)),
-            (Settled::Stale(stale), _) => Ok(Outcome::Stale(stale)),
-            (Settled::Expired(expired), _) => Ok(Outcome::Expired(expired)),
-            (Settled::Failed(error), _) => Err(to_caller(consumer, error)),
-            (Settled::Again, _) => return None,
-        })
-    }
-
-    async fn conclude(&mut self, Refused(refusal): Refused) -> Settled {
-        let settled = match refusal {
-            Refusal::Again(pause) => {
-                self.pause(pause).await;
-                return Settled::Again;
-            }
-            Refusal::Failed(error) => Settled::Failed(error),
-            Refusal::Verdict(Verdict::Duplicate) if self.work.recalls() => self.recall().await,
-            Refusal::Verdict(verdict) => self.work.judged(verdict),
-        };
-        if !matches!(settled, Settled::Again) {
-            self.recover().await;
-        }
-        settled
-    }
-
-    /// What the claim of a duplicate says.
-    async fn recall(&mut self) -> Settled {
-        let identity = self.work.identity();
-        let connection = match &mut self.link {
-            Link::Pool { connection: Some(connection), .. } => &mut **connection,
-            Link::Pool { connection: None, .. } => unreachable!("a verdict comes from a connection"),
-            Link::Leased(connection) => &mut **connection,
-            Link::Bare(connection) | Link::Transaction(connection) => &mut **connection,
-        };
-        let of = [&*identity.consumer, &*identity.sender, &*identity.key];
-        let recalled = DB::recall(connection, &self.settings.statements, of).await;
-        match recalled {
-            Ok(Some(recalled)) => self.work.recalled(identity, recalled),
-            // Somebody has deleted it since.
-            Ok(None) if !self.joined && self.claim_pauses.next().is_some() => Settled::Again,
-            Ok(None) => Settled::Failed(Error::InProgress(InProgress(identity))),
-            Err(error) => Settled::Failed(table_error(error, &self.settings.statements)),
-        }
-    }
-}
-
-impl<DB: Database> Session<'_, DB, Messages> {
-    /// Ends a delivery whose body is not to run; nothing where it has to begin again.
-    pub async fn settle<T, E: HandlerError>(&mut self, Refused(refusal): Refused) -> Option<Result<Batch<T>, E>> {
-        let settled = match refusal {
-            Refusal::Again(pause) => {
-                self.pause(pause).await;
-                return None;
-            }
-            Refusal::Failed(error) => Err(error),
-            Refusal::Verdict(verdict) => self.work.judged(verdict),
-        };
-        self.recover().await;
-        let consumer = self.work.handler().consumer();
-        Some(match settled {
-            Ok(outcomes) => Ok(Batch { output: None, outcomes }),
-            Err(error) => Err(to_caller(consumer, error)),
-        })
     }
 }
 

@@ -1,7 +1,10 @@
 #[cfg_attr(doc, doc = " # Idempotency …")]
-async fn charge(
+async fn charge<
+    Lent,
+    Via: ::idempotent_runtime::IntoSourceFor<Lent, __private::Postgres>,
+>(
     provider: &Provider,
-    tx: impl ::idempotent_runtime::IntoSource<'_, __private::Postgres>,
+    tx: Via,
     Delivery { event, .. }: &Delivery,
 ) -> anyhow::Result<::idempotent_runtime::Outcome<Receipt>> {
     let handler = {
@@ -20,7 +23,7 @@ async fn charge(
         }
         &HANDLER
     };
-    let source = __private::Into::into(tx);
+    let source = __private::IntoSourceFor::into_source(tx);
     let mut session = __private::Message::new(
             handler,
             __private::Writer::key(handler).part("event.id", &event.id).finish(),
@@ -29,14 +32,17 @@ async fn charge(
                 .finish(),
         )
         .open(source);
+    let mut refused = __private::None;
     let mut run = loop {
-        let refused = match session.begin().await {
+        refused = match session.begin(refused).await {
             __private::Ok(run) => break run,
-            __private::Err(refused) => refused,
+            __private::Err(why) => {
+                match why.settled() {
+                    __private::Ok(outcome) => return outcome,
+                    __private::Err(why) => __private::Some(why),
+                }
+            }
         };
-        if let __private::Some(outcome) = session.settle(refused).await {
-            return outcome;
-        }
     };
     let span = run.span();
     let (transaction, claim) = run.parts();

@@ -1,8 +1,8 @@
 /// Adds the credit to the account and returns the new balance in cents.
 /// # Idempotency …
 pub async fn grant_credit<
-    'via,
-    Via: ::idempotent_runtime::IntoSource<'via, __private::Postgres>,
+    Lent,
+    Via: ::idempotent_runtime::IntoSourceFor<Lent, __private::Postgres>,
 >(tx: Via, event: &CreditGranted) -> sqlx::Result<::idempotent_runtime::Outcome<i64>> {
     let handler = {
         static HANDLER: ::idempotent_runtime::Handler = __private::handler(__private::Spec {
@@ -20,21 +20,24 @@ pub async fn grant_credit<
         }
         &HANDLER
     };
-    let source = __private::Into::into(tx);
+    let source = __private::IntoSourceFor::into_source(tx);
     let mut session = __private::Message::new(
             handler,
             __private::Writer::key(handler).part("event.id", &event.id).finish(),
             __private::Writer::sender(handler).finish(),
         )
         .open(source);
+    let mut refused = __private::None;
     let mut run = loop {
-        let refused = match session.begin().await {
+        refused = match session.begin(refused).await {
             __private::Ok(run) => break run,
-            __private::Err(refused) => refused,
+            __private::Err(why) => {
+                match why.settled() {
+                    __private::Ok(outcome) => return outcome,
+                    __private::Err(why) => __private::Some(why),
+                }
+            }
         };
-        if let __private::Some(outcome) = session.settle(refused).await {
-            return outcome;
-        }
     };
     let span = run.span();
     let transaction = run.transaction();

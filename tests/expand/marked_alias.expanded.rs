@@ -1,7 +1,7 @@
 /// Counts a visit.
 /// # Idempotency …
-async fn count(
-    tx: impl __private::SourceOf<'_, Tx<'static>>,
+async fn count<Lent, Via: __private::SourceOf<Lent, Tx<'static>>>(
+    tx: Via,
     visitor: Option<&str>,
     page: u64,
 ) -> __private::Result<
@@ -33,14 +33,17 @@ async fn count(
             __private::Writer::sender(handler).finish(),
         )
         .open(source);
+    let mut refused = __private::None;
     let mut run = loop {
-        let refused = match session.begin().await {
+        refused = match session.begin(refused).await {
             __private::Ok(run) => break run,
-            __private::Err(refused) => refused,
+            __private::Err(why) => {
+                match why.settled() {
+                    __private::Ok(outcome) => return outcome,
+                    __private::Err(why) => __private::Some(why),
+                }
+            }
         };
-        if let __private::Some(outcome) = session.settle(refused).await {
-            return outcome;
-        }
     };
     let span = run.span();
     let transaction = run.transaction();

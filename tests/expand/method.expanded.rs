@@ -23,7 +23,7 @@ async fn ship(
         }
         &HANDLER
     };
-    let source = __private::Into::into(tx);
+    let source = __private::IntoSourceFor::into_source(tx);
     let mut session = __private::Message::new(
             handler,
             __private::Writer::key(handler)
@@ -34,14 +34,17 @@ async fn ship(
             __private::Writer::sender(handler).finish(),
         )
         .open(source);
+    let mut refused = __private::None;
     let mut run = loop {
-        let refused = match session.begin().await {
+        refused = match session.begin(refused).await {
             __private::Ok(run) => break run,
-            __private::Err(refused) => refused,
+            __private::Err(why) => {
+                match why.settled() {
+                    __private::Ok(outcome) => return outcome,
+                    __private::Err(why) => __private::Some(why),
+                }
+            }
         };
-        if let __private::Some(outcome) = session.settle(refused).await {
-            return outcome;
-        }
     };
     let span = run.span();
     let transaction = run.transaction();

@@ -11,7 +11,7 @@ use crate::server::Engine;
 
 /// A statement that takes longer waits for something that will not happen. CREATE and DROP DATABASE write all that is not
 /// written yet, and have taken over half a minute where others were busy with the disk.
-const TIMEOUT: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Runs a statement.
 pub(crate) async fn execute(kind: Kind, admin: &Url, statement: &str) -> Result<(), sqlx::Error> {

@@ -12,11 +12,17 @@ use crate::observe;
 use crate::outcome::{Identity, InProgress};
 
 /// Why a delivery does not come to its body.
+#[expect(private_interfaces, reason = "sealed: not part of the public interface")]
 #[derive(Debug)]
-pub struct Refused(pub(super) Refusal);
+pub enum Refused<S> {
+    /// What becomes of it is not settled.
+    Yet(Refusal),
+    /// What becomes of the consumer's message.
+    Settled(S, &'static str),
+}
 
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// The database has judged so.
     Verdict(Verdict),
     /// It failed.
@@ -26,12 +32,12 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) const fn failed<R>(error: Error) -> Result<R, Refused> {
-        Err(Refused(Self::Failed(error)))
+    pub(super) const fn failed<R>(error: Error) -> Result<R, Self> {
+        Err(Self::Failed(error))
     }
 
-    pub(super) const fn again<R>(pause: Duration) -> Result<R, Refused> {
-        Err(Refused(Self::Again(pause)))
+    pub(super) const fn again<R>(pause: Duration) -> Result<R, Self> {
+        Err(Self::Again(pause))
     }
 }
 

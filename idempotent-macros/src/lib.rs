@@ -68,7 +68,7 @@ use crate::manifest::Dependency;
 ///
 /// | written | becomes |
 /// |---|---|
-/// | `tx: &mut PgTransaction<'_>` | `tx: impl IntoSource<'_, Postgres>`, which is every `Into<Source<'_, Postgres>>`: callers pass `&pool`, a claim store, or their own transaction. Most functions get two type parameters in the place of `impl` and the lifetime (see `IntoSourceFor`); those with type parameters of their own do not, nor do methods without `pub`, which may be a trait's |
+/// | `tx: &mut PgTransaction<'_>` | `tx: impl IntoSource<'_, Postgres>`, which is every `Into<Source<'_, Postgres>>`: callers pass `&pool`, a claim store, or their own transaction. A `pub` or `pub(crate)` function without type parameters gets two in the place of `impl` and the lifetime (see `IntoSourceFor`) |
 /// | `claim: &Claim`, if it is there | nothing: the library passes it |
 /// | `-> Result<T, E>` | `-> Result<Outcome<T>, E>`, with `E: From<idempotent_runtime::Error>` |
 ///

@@ -70,16 +70,15 @@ enum SourceType<'a> {
     /// With type parameters in the place of `impl` and of its lifetime: a lifetime in the bound makes the compiler prove all
     /// that sqlx asks for anew in each handler, and in a public function `impl Trait` is a lint of clippy's.
     Named { lent: Ident, name: Ident, parameter: &'a Parameter },
-    /// `impl IntoSource<'_, DB>`, where type parameters would show: in `function::<T>`, if there are others, and in a
-    /// method that may be a trait's, which has as many as its declaration.
+    /// `impl IntoSource<'_, DB>`, where type parameters would show: in `function::<T>`, if there are others, and without
+    /// `pub` or the like, for then the function may be a trait's, which has as many as its declaration.
     Anonymous,
 }
 
 impl<'a> SourceType<'a> {
     fn choose(signature: &'a Signature) -> Self {
         let function = &signature.function;
-        let may_be_a_traits =
-            matches!(function.visibility, Visibility::Inherited) && function.signature.receiver().is_some();
+        let may_be_a_traits = matches!(function.visibility, Visibility::Inherited);
         let mut generics = function.signature.generics.params.iter();
         let mut transactions = signature.with_role(Role::Transaction);
         match (transactions.next(), transactions.next()) {

@@ -48,8 +48,9 @@ impl<'c, DB: Database, T: Into<Source<'c, DB>>> IntoSource<'c, DB> for T {}
 
 /// [`IntoSource<'c, DB>`](IntoSource) without a lifetime: it is in the type `L`, which is [`Lent<'c>`](Lent).
 ///
-/// Where a function's own bounds have a lifetime, the compiler proves all that sqlx asks for anew in each function; so most
-/// handlers have this bound, and two hundred of them are checked in two thirds of the time.
+/// Where a function's own bounds have a lifetime, the compiler proves all that sqlx asks for anew in each function. So a `pub`
+/// or `pub(crate)` handler has this bound, unless it has type parameters, and two hundred of them are checked in two thirds of
+/// the time. One without may be a trait's function, whose declaration says `impl Into<Source<'_, DB>>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for the transaction of an `#[idempotent]` handler",
     label = "pass `&pool` or `&store` of `{DB}`, `&mut *tx` to join a transaction, or `&mut connection`",

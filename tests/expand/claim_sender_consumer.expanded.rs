@@ -1,10 +1,7 @@
 #[cfg_attr(doc, doc = " # Idempotency …")]
-async fn charge<
-    Lent,
-    Via: ::idempotent_runtime::IntoSourceFor<Lent, __private::Postgres>,
->(
+async fn charge(
     provider: &Provider,
-    tx: Via,
+    tx: impl ::idempotent_runtime::IntoSource<'_, __private::Postgres>,
     Delivery { event, .. }: &Delivery,
 ) -> anyhow::Result<::idempotent_runtime::Outcome<Receipt>> {
     let handler = {

@@ -1,7 +1,7 @@
 /// Counts a visit.
 /// # Idempotency …
-async fn count<Lent, Via: __private::SourceOf<Lent, Tx<'static>>>(
-    tx: Via,
+async fn count(
+    tx: impl __private::SourceOf<::idempotent_runtime::Lent<'_>, Tx<'static>>,
     visitor: Option<&str>,
     page: u64,
 ) -> __private::Result<

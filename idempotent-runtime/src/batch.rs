@@ -9,7 +9,7 @@ use crate::claim::Claim;
 use crate::database::{Admission, Bulk, Verdict};
 use crate::message::Message;
 use crate::outcome::{Expired, Identity, InProgress, OccurredInFuture};
-use crate::process::{Refused, Work, to_caller};
+use crate::process::{Refusal, Refused, Work, to_caller};
 use crate::seen::Memory;
 use crate::store::Settings;
 use crate::{Error, observe};
@@ -294,9 +294,12 @@ impl Refused<Result<Vec<ItemOutcome>, Error>> {
     ///
     /// # Errors
     ///
-    /// That is not settled.
-    pub fn settled<T, E: HandlerError>(self) -> Result<Result<Batch<T>, E>, Self> {
-        let Self::Settled(settled, consumer) = self else { return Err(self) };
+    /// It is not settled yet.
+    pub fn settled<T, E: HandlerError>(self) -> Result<Result<Batch<T>, E>, Refusal> {
+        let (settled, consumer) = match self {
+            Self::Settled(settled, consumer) => (settled, consumer),
+            Self::Yet(refusal) => return Err(refusal),
+        };
         Ok(match settled {
             Ok(outcomes) => Ok(Batch { output: None, outcomes }),
             Err(error) => Err(to_caller(consumer, error)),

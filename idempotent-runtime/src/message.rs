@@ -8,7 +8,7 @@ use crate::claim::Claim;
 use crate::database::{Admission, NewClaim, Occurred, Recalled, Verdict};
 use crate::key::{self, Encoded, Fingerprint, Writer};
 use crate::outcome::{Duplicate, Expired, FingerprintMismatch, Identity, InProgress, OccurredInFuture};
-use crate::process::{Refused, Work, to_caller};
+use crate::process::{Refusal, Refused, Work, to_caller};
 use crate::replay::{Replay, StoredValue};
 use crate::seen::Memory;
 use crate::sequence::{Position, SequenceNumber, Stale};
@@ -163,8 +163,8 @@ impl Refused<Settled> {
     ///
     /// # Errors
     ///
-    /// That is not settled.
-    pub fn settled<T, E: HandlerError>(self) -> Result<Result<Outcome<T>, E>, Self> {
+    /// It is not settled yet.
+    pub fn settled<T, E: HandlerError>(self) -> Result<Result<Outcome<T>, E>, Refusal> {
         self.settled_or_replayed(None)
     }
 
@@ -172,12 +172,15 @@ impl Refused<Settled> {
     ///
     /// # Errors
     ///
-    /// That is not settled.
+    /// It is not settled yet.
     pub fn settled_or_replayed<T, E: HandlerError>(
         self,
         replay: Option<Replay<T>>,
-    ) -> Result<Result<Outcome<T>, E>, Self> {
-        let Self::Settled(settled, consumer) = self else { return Err(self) };
+    ) -> Result<Result<Outcome<T>, E>, Refusal> {
+        let (settled, consumer) = match self {
+            Self::Settled(settled, consumer) => (settled, consumer),
+            Self::Yet(refusal) => return Err(refusal),
+        };
         Ok(match (settled, replay) {
             (Settled::Replayed(StoredValue(stored)), Some(replay)) => match (replay.from_stored)(&stored) {
                 Ok(value) => Ok(Outcome::Replayed(value)),

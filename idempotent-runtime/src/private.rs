@@ -57,8 +57,8 @@ impl TransactionParam for sqlx::SqliteConnection {
     type Database = sqlx::Sqlite;
 }
 
-/// [`IntoSourceFor`] for a parameter whose type is an alias. That it is no transaction is said where the
-/// source is made, and not again for each mention of the parameter in the signature.
+/// [`IntoSourceFor`] for a parameter whose type is an alias. That it is no transaction is said where the source is made, and
+/// not again for each mention of the parameter in the signature.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for the transaction of an `#[idempotent]` handler",
     label = "pass `&pool` or `&store`, `&mut *tx` to join a transaction, or `&mut connection`, all of the database of `{P}`",

@@ -11,8 +11,8 @@ use sqlx::{Connection as _, Pool};
 use tracing::Span;
 
 use connection::{Place, acquire, restore, restore_abandoned, restore_kept};
-pub(crate) use failed::Refused;
-use failed::{Refusal, pause_after};
+use failed::pause_after;
+pub(crate) use failed::{Refusal, Refused};
 pub(crate) use failed::{claim_error, lost, table_error, to_caller};
 
 use crate::batch::Messages;
@@ -138,9 +138,9 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
     /// # Errors
     ///
     /// The message is not to be processed now. If it is not settled yet, it is to begin again.
-    pub async fn begin(&mut self, refused: Option<Refused<W::Settled>>) -> Result<Run<'_, DB, W>, Refused<W::Settled>> {
-        if let Some(refused) = refused
-            && let Some(settled) = self.conclude(refused).await
+    pub async fn begin(&mut self, refusal: Option<Refusal>) -> Result<Run<'_, DB, W>, Refused<W::Settled>> {
+        if let Some(refusal) = refusal
+            && let Some(settled) = self.conclude(refusal).await
         {
             return Err(Refused::Settled(settled, self.work.handler().consumer()));
         }
@@ -252,16 +252,15 @@ impl<DB: Database, W: Work> Session<'_, DB, W> {
     }
 
     /// How the delivery ends; nothing where it is to begin again, after a pause.
-    async fn conclude(&mut self, refused: Refused<W::Settled>) -> Option<W::Settled> {
-        let settled = match refused {
-            Refused::Settled(settled, _) => settled,
-            Refused::Yet(Refusal::Again(pause)) => {
+    async fn conclude(&mut self, refusal: Refusal) -> Option<W::Settled> {
+        let settled = match refusal {
+            Refusal::Again(pause) => {
                 self.pause(pause).await;
                 return None;
             }
-            Refused::Yet(Refusal::Failed(error)) => W::failed(error),
-            Refused::Yet(Refusal::Verdict(Verdict::Duplicate)) if self.work.recalls() => self.recall().await?,
-            Refused::Yet(Refusal::Verdict(verdict)) => self.work.judged(verdict),
+            Refusal::Failed(error) => W::failed(error),
+            Refusal::Verdict(Verdict::Duplicate) if self.work.recalls() => self.recall().await?,
+            Refusal::Verdict(verdict) => self.work.judged(verdict),
         };
         self.recover().await;
         Some(settled)

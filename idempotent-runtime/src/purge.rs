@@ -2,9 +2,9 @@
 //!
 //! The default batches and pause are chosen so that a consumer hardly notices. A million old claims beside 100,000
 //! live ones, purged by two processes while four consumers work (`cargo bench -p tests --bench purge`, on the two busy
-//! cores of the machine it was written on): 28 s on PostgreSQL, 143 s on MariaDB, 284 s on SQLite, and meanwhile the p99
-//! of a message was 1.98, 2.14 and 3.21 times that of an idle database: 2.4, 2.6 and 12 ms. Batches twice as large
-//! (`--batch`, after `--`) made it 2.4 to 2.7 times on MariaDB and 2.8 to 4.6 times on SQLite.
+//! cores of the machine it was written on): 28 s on PostgreSQL, 146 s on MariaDB, 286 s on SQLite, and meanwhile the p99
+//! of a message was 1.71, 2.43 and 5.20 times that of an idle database: 2.5, 3.4 and 19 ms. From run to run it differs by a
+//! quarter, on SQLite by more than half. Smaller batches (`--batch`, after `--`) lower it, and the purge takes longer.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -12,7 +12,6 @@ use crate::observe;
 use crate::outcome::{Identity, InProgress};
 
 /// Why a delivery does not come to its body.
-#[expect(private_interfaces, reason = "sealed: not part of the public interface")]
 #[derive(Debug)]
 pub enum Refused<S> {
     /// What becomes of it is not settled.
@@ -21,8 +20,9 @@ pub enum Refused<S> {
     Settled(S, &'static str),
 }
 
+/// Why it does not, before it is settled.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// The database has judged so.
     Verdict(Verdict),
     /// It failed.
